@@ -76,7 +76,7 @@ class MyAttention(Attention):
         ("encoder.cell=gur", ["encoder.cell=gur", "'gru'", "rnn, lstm, gru"]),
         ("attention.size=1.5", ["attention.size=1.5", "a whole number"]),
         ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "a list of 2: [a number, a number]"]),
-        ("encoder.dropout=${nokey}", ["encoder.dropout=${nokey}", "'nokey'"]),
+        ("encoder.dropout=${nokey}", ["encoder.dropout=${nokey}", "nokey"]),
         # groups
         ("attention=addtive", ["attention=addtive", "'additive'", "additive, "]),
         ("atention=dot", ["atention=dot", "'attention'"]),
@@ -91,7 +91,7 @@ class MyAttention(Attention):
         ("+attention=dot", ["+attention=dot"]),
         ("attention=additive,dot", ["attention=additive,dot", "-m"]),
         # values that no run can have, parts that do not go together
-        ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "0 ", "to 1 "]),
+        ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "at least 0", "at most 1"]),
         ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", "val/ter"]),
         ("attention.size=-3", ["attention.size=-3"]),
         ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
