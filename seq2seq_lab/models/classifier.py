@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import part
-from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import TokenEncoder
 from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
-from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_dropout, has_source_table
 
 
 class Texts(Protocol):
@@ -45,9 +45,6 @@ class Classifier(nn.Module):
 
     Args:
         source_embedding: None for an encoder with its own embeddings.
-        scale: factor on the embeddings.
-        embedding_dropout: probability on the embeddings.
-        locked_dropout: one dropout mask per text instead of one per token.
     """
 
     renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
@@ -59,17 +56,14 @@ class Classifier(nn.Module):
         encoder: TokenEncoder,
         pooling: Pooling,
         readout: Readout,
-        scale: float,
-        embedding_dropout: float,
-        locked_dropout: bool,
+        dropout: EmbeddingDropout,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
         self.encoder = encoder
         self.pooling = pooling
         self.readout = readout
-        self.scale = scale
-        self.dropout = Dropout(embedding_dropout, locked_dropout)
+        self.dropout = dropout
 
     def forward(self, batch: Texts) -> Classified:
         """Return the logits of the classes, and the weights and the penalty of the pooling."""
@@ -91,8 +85,7 @@ class Classifier(nn.Module):
     def _embed(self, batch: Texts) -> Tensor:
         if self.source_embedding is None:
             return self.encoder.embed(batch.source_BS)
-        embedded_BSE = self.source_embedding(batch.source_BS)
-        return self.dropout(embedded_BSE if self.scale == 1 else embedded_BSE * self.scale)
+        return self.dropout(self.source_embedding(batch.source_BS))
 
     def _classify(self, embedded_BSE: Tensor, batch: Texts) -> Classified:
         gates = self.pooling.gates(embedded_BSE, batch.source_lengths)
@@ -128,9 +121,7 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
         encoder=encoder,
         pooling=pooling,
         readout=readout,
-        scale=embedding_scale(sizes),
-        embedding_dropout=source.dropout,
-        locked_dropout=sizes.locked_dropout,
+        dropout=embedding_dropout(source, sizes),
     )
     part("initialization", config.initialization, KINDS)()(network)
     return network

@@ -68,3 +68,14 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"probability={self.probability}, locked={self.locked}"
+
+
+class EmbeddingDropout(Dropout):
+    """Dropout of embeddings, after they are multiplied by `scale` (√E in Vaswani 2017, §3.4)."""
+
+    def __init__(self, probability: float, locked: bool, scale: float) -> None:
+        super().__init__(probability, locked)
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if self.scale == 1 else x * self.scale)

@@ -12,7 +12,7 @@ from seq2seq_lab.data.tokenizers import SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import NoAttention
 from seq2seq_lab.models.decoders.base import Decoder
-from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import NO_SOURCE
 from seq2seq_lab.models.parts import KINDS
@@ -20,7 +20,7 @@ from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import log_softmax
 from seq2seq_lab.models.source import Source
-from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_dropout
 
 
 class Beginnings(Protocol):
@@ -54,11 +54,6 @@ class LanguageModel(nn.Module):
 
     With a recurrent decoder the model of Mikolov 2010 ("Recurrent neural network based language model"), with a Transformer
     decoder that of Radford 2018 ("Improving language understanding by generative pre-training").
-
-    Args:
-        scale: factor on the embeddings.
-        embedding_dropout: probability on the embeddings.
-        locked_dropout: one dropout mask per sentence instead of one per token.
     """
 
     # Prefixes of the names of weights in checkpoints: the earlier one, and the current one.
@@ -70,16 +65,13 @@ class LanguageModel(nn.Module):
         target_embedding: Embedding,
         decoder: Decoder,
         readout: Readout,
-        scale: float,
-        embedding_dropout: float,
-        locked_dropout: bool,
+        dropout: EmbeddingDropout,
     ) -> None:
         super().__init__()
         self.target_embedding = target_embedding
         self.decoder = decoder
         self.readout = readout
-        self.scale = scale
-        self.embedding_dropout = Dropout(embedding_dropout, locked_dropout)
+        self.dropout = dropout
 
     def start(self, batch: Beginnings) -> tuple[LanguageState, Source]:
         """Read the beginnings of sentences except their last token; see `search.base.StepModel`."""
@@ -116,8 +108,7 @@ class LanguageModel(nn.Module):
         return self.decoder.attention_maps(self._embed(inputs_BT), source)
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        embedded = self.target_embedding(tokens)
-        return self.embedding_dropout(embedded if self.scale == 1 else embedded * self.scale)
+        return self.dropout(self.target_embedding(tokens))
 
 
 def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
@@ -149,9 +140,7 @@ def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
         target_embedding=table,
         decoder=decoder,
         readout=readout,
-        scale=embedding_scale(sizes),
-        embedding_dropout=target.dropout,
-        locked_dropout=sizes.locked_dropout,
+        dropout=embedding_dropout(target, sizes),
     )
     part("initialization", config.initialization, KINDS)()(network)
     return network

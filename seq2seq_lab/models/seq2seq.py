@@ -9,7 +9,7 @@ from seq2seq_lab.config.schema import Config, ModelConfig, TiedEmbeddings
 from seq2seq_lab.config.slots import part
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders.base import Decoder
-from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, TokenEncoder
 from seq2seq_lab.models.initialization import Initialization
@@ -18,7 +18,7 @@ from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
-from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_dropout, has_source_table
 from seq2seq_lab.models.weight_change import WeightChange
 
 NOT_ONE_NETWORK = (
@@ -33,10 +33,6 @@ class Seq2Seq(nn.Module):
 
     Args:
         source_embedding: None for a source without tokens, and for an encoder with its own embeddings.
-        scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
-        source_dropout: probability on the embeddings of the source.
-        target_dropout: probability on the embeddings of the target.
-        locked_dropout: one dropout mask per sentence instead of one per token.
     """
 
     def __init__(
@@ -47,10 +43,8 @@ class Seq2Seq(nn.Module):
         encoder: Encoder,
         decoder: Decoder,
         readout: Readout,
-        scale: float,
-        source_dropout: float,
-        target_dropout: float,
-        locked_dropout: bool,
+        source_dropout: EmbeddingDropout,
+        target_dropout: EmbeddingDropout,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
@@ -58,9 +52,8 @@ class Seq2Seq(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.readout = readout
-        self.scale = scale
-        self.source_dropout = Dropout(source_dropout, locked_dropout)
-        self.target_dropout = Dropout(target_dropout, locked_dropout)
+        self.source_dropout = source_dropout
+        self.target_dropout = target_dropout
 
     @property
     def attends(self) -> bool:
@@ -227,11 +220,11 @@ class Seq2Seq(nn.Module):
         if self.source_embedding is None:
             assert isinstance(self.encoder, TokenEncoder)
             return self.encoder.embed(tokens)
-        return self.source_dropout(self._scale(self.source_embedding(tokens)))
+        return self.source_dropout(self.source_embedding(tokens))
 
     def embed_target(self, tokens: Tensor) -> Tensor:
         """Return the embeddings of target tokens that the decoder reads, scaled and with dropout."""
-        return self.target_dropout(self._scale(self.target_embedding(tokens)))
+        return self.target_dropout(self.target_embedding(tokens))
 
     def _changed(self, source: Source, change: WeightChange | None) -> Source:
         if change is None:
@@ -242,9 +235,6 @@ class Seq2Seq(nn.Module):
             )
         change.check(*self.decoder.heads)
         return source._replace(change=change)
-
-    def _scale(self, embedded: Tensor) -> Tensor:
-        return embedded if self.scale == 1 else embedded * self.scale
 
 
 def log_softmax(logits: Tensor) -> Tensor:
@@ -324,10 +314,8 @@ def build_seq2seq(
         encoder=encoder,
         decoder=decoder,
         readout=readout,
-        scale=embedding_scale(sizes),
-        source_dropout=config.embedding.source.dropout,
-        target_dropout=config.embedding.target.dropout,
-        locked_dropout=sizes.locked_dropout,
+        source_dropout=embedding_dropout(config.embedding.source, sizes),
+        target_dropout=embedding_dropout(config.embedding.target, sizes),
     )
     initialize: Initialization = part("initialization", config.initialization, KINDS)()
     initialize(network)

@@ -6,6 +6,7 @@ from seq2seq_lab.config.schema import Config, ModelConfig, TableConfig, TiedEmbe
 from seq2seq_lab.config.slots import locate
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.parts import KINDS
@@ -16,9 +17,10 @@ def build_embedding(table: TableConfig, vocabulary_size: int, embedding_size: in
     return Embedding(vocabulary_size, table.size, embedding_size, table.frozen)
 
 
-def embedding_scale(sizes: ModelConfig) -> float:
-    """Return the factor on the embeddings."""
-    return sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0
+def embedding_dropout(table: TableConfig, sizes: ModelConfig) -> EmbeddingDropout:
+    """Return the scaling and dropout of the embeddings of a table."""
+    scale = sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0
+    return EmbeddingDropout(table.dropout, sizes.locked_dropout, scale)
 
 
 def has_source_table(config: Config) -> bool:

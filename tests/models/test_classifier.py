@@ -17,6 +17,7 @@ from seq2seq_lab.models.attention import (
     NoAttention,
 )
 from seq2seq_lab.models.classifier import Classifier
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders import EncoderSizes, RecurrentEncoder, TransformerEncoder
 from seq2seq_lab.models.pooling import (
@@ -80,9 +81,7 @@ def classifier(
         encoder=encoder,
         pooling=pooling,
         readout=LinearReadout(pooling.feature_size, classes, None),
-        scale=1.0,
-        embedding_dropout=0.0,
-        locked_dropout=False,
+        dropout=EmbeddingDropout(0.0, locked=False, scale=1.0),
     ).double()
 
 

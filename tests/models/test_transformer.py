@@ -54,7 +54,7 @@ class Paper:
     """Vaswani 2017, sections 3.1 to 3.5, for one sentence and without matrices over time."""
 
     def __init__(self, model: Seq2Seq, norm: str, positions: str) -> None:
-        self.weights, self.scale = model.state_dict(), model.scale
+        self.weights, self.scale = model.state_dict(), model.target_dropout.scale
         self.pre, self.learned = norm == "pre", positions == "learned"
 
     def affine(self, name: str, x: Tensor) -> Tensor:

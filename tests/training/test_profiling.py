@@ -13,6 +13,7 @@ from torch.profiler import record_function
 
 from seq2seq_lab.models.attention import NoAttention
 from seq2seq_lab.models.decoders import AttendAfterDecoder
+from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import NO_SOURCE
 from seq2seq_lab.models.language_model import LanguageModel
@@ -111,9 +112,7 @@ def test_the_layers_of_a_language_model_are_a_component() -> None:
             state_dropout=0.0,
         ),
         readout=LinearReadout(4, 7, None),
-        scale=1.0,
-        embedding_dropout=0.0,
-        locked_dropout=False,
+        dropout=EmbeddingDropout(0.0, locked=False, scale=1.0),
     )
     called = set()
     for name, module in profiling.components(model):

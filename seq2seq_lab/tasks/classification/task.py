@@ -185,7 +185,7 @@ class ClassificationTask(Task):
 
     def load_pretrained(self, model: Classifier) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "source", model.source_embedding, model.scale, tokenizer, tokens)
+        load_vectors(self.parts, "source", model.source_embedding, model.dropout.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the number of texts of each class and split, dropped duplicates, and the share of unknown tokens."""

@@ -188,7 +188,7 @@ class LanguageModelTask(Task):
 
     def load_pretrained(self, model: LanguageModel) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "target", model.target_embedding, model.scale, tokenizer, tokens)
+        load_vectors(self.parts, "target", model.target_embedding, model.dropout.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""

@@ -264,7 +264,7 @@ class TranslationTask(Task):
             ("source", model.source_embedding, pair.source, text.source),
             ("target", model.target_embedding, pair.target, text.target),
         ):
-            load_vectors(self.parts, side, embedding, model.scale, tokenizer, ids.tokens)
+            load_vectors(self.parts, side, embedding, model.target_dropout.scale, tokenizer, ids.tokens)
 
     def describe(self) -> None:
         describe(self.corpus, self.tokenized)
