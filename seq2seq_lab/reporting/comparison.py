@@ -13,7 +13,7 @@ from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
-from seq2seq_lab.reporting.group_tests import Difference, Tests
+from seq2seq_lab.reporting.group_tests import Difference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import Group, differing, find_runs, group_runs
 from seq2seq_lab.runtime import console
@@ -73,6 +73,7 @@ class Table:
         model_comparisons: the number of comparisons that `Line.p_models` is corrected for.
         chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
         warnings: differences between the runs other than their settings.
+        pairs: the differences of all pairs of lines, the better one first; p is corrected for all of them.
         skipped: the folders that were left out, with the reasons.
     """
 
@@ -83,6 +84,7 @@ class Table:
     model_comparisons: int
     chosen: bool
     warnings: tuple[str, ...]
+    pairs: dict[Pair, Difference]
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -211,6 +213,7 @@ def compare(
             *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
             *differing(ordered, metric),
         ),
+        pairs=tests.all_corrected,
     )
 
 
@@ -336,7 +339,11 @@ def difference_cell(table: Table, line: Line, name: str, digits: int | None = No
         return "–" if found.p is None else p_text(found.p)
     if name == SEEDS:
         return seeds_text(found)
-    form = with_digits(table.metrics[table.metric].format, digits)
+    return difference_text(found, with_digits(table.metrics[table.metric].format, digits))
+
+
+def difference_text(found: Difference, form: str) -> str:
+    """Return a difference with its interval, in a number format."""
     ends = (found.value - found.half_width, found.value + found.half_width)
     return f"{found.value:+{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
 

@@ -1,27 +1,15 @@
 "use strict";
-const at = (id) => document.getElementById(id);
-const BATCH = 50; // outputs shown at once
-const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"]
-  .map((color) => [1, 3, 5].map((start) => parseInt(color.slice(start, start + 2), 16)));
+const ALL = 1; // the choice of all columns
 let data; // see page_data in page.py
 let visible = new Set(); // numbers of the runs that the table shows
 const hidden = new Set(); // numbers of the groups that the legend switched off
 
 /* --- parts of a page --- */
 
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
-
 function fill(select, texts, chosen = 0) {
   select.replaceChildren(...texts.map((text, value) => Object.assign(new Option(text, value), { dir: "auto" })));
   select.selectedIndex = Math.min(chosen, texts.length - 1);
 }
-
-/* A text that keeps its direction apart from the text around it. */
-function isolated(text) { return element("bdi", { textContent: text }); }
 
 function empty(id, text) {
   const section = at(id);
@@ -37,12 +25,26 @@ async function unpack(id) {
 
 const sorting = { column: null, down: true };
 
+let keeps = () => true; // the last filter that could be parsed
+
+function readFilter() {
+  let problem = "";
+  try {
+    keeps = parseFilter(at("filter").value, data.columns);
+  } catch (error) {
+    if (!(error instanceof FilterError)) throw error;
+    problem = `${error.message}. The table keeps the last filter without a mistake.`;
+  }
+  at("problem").hidden = !problem;
+  at("problem").textContent = problem;
+  at("filter").ariaInvalid = String(Boolean(problem));
+}
+
 function groupOf(run) { return data.groups.findIndex((group) => group.runs.includes(run)); }
 
 function showRuns() {
-  const terms = at("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (run) => data.columns.map((one) => one.label + "=" + one.texts[run]).join(" ").toLowerCase();
-  const found = data.runs.map((_, run) => run).filter((run) => terms.every((term) => text(run).includes(term)));
+  readFilter();
+  const found = data.runs.map((_, run) => run).filter(keeps);
   visible = new Set(found);
   const { column, down } = sorting;
   if (column !== null) {
@@ -178,6 +180,14 @@ function drawBars() {
   });
 }
 
+/* The figure of a plot as SVG text, black on white. */
+async function plotSvg(id) {
+  const { data: traces, layout, offsetWidth, offsetHeight } = at(id);
+  const page = { paper_bgcolor: "#fff", plot_bgcolor: "#fff", font: { color: "#000" } };
+  const url = await Plotly.toImage({ data: traces, layout: { ...layout, ...page } }, { format: "svg", width: offsetWidth, height: offsetHeight });
+  return decodeURIComponent(url.slice(url.indexOf(",") + 1));
+}
+
 function drawSettings() {
   const { axes } = data, scores = axes[axes.length - 1].values;
   if (axes.length < 2) return;
@@ -186,13 +196,18 @@ function drawSettings() {
     { margin: { l: 90, r: 40, t: 60, b: 30 } });
 }
 
-/* --- attention --- */
-
-function viridis(weight) {
-  const position = Math.max(0, Math.min(1, weight)) * (VIRIDIS.length - 1), low = Math.min(Math.floor(position), VIRIDIS.length - 2);
-  const mixed = VIRIDIS[low].map((one, i) => Math.round(one + (position - low) * (VIRIDIS[low + 1][i] - one)));
-  return `rgb(${mixed})`;
+/* The settings and facts in which two runs differ. */
+function showDifference() {
+  const [one, other] = [0, 1].map((index) => Number(at("diff" + index).value));
+  const found = data.columns.filter(({ kind, texts }) => kind !== "score" && kind !== "name" && texts[one] !== texts[other]);
+  const line = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, isolated(text))));
+  at("diff").replaceChildren(
+    element("thead", {}, line("th", ["setting or fact", data.runs[one], data.runs[other]])),
+    element("tbody", {}, ...found.map(({ label, texts }) => line("td", [label, texts[one], texts[other]]))));
+  at("diff-count").textContent = found.length ? "" : "These two runs differ in nothing that is recorded.";
 }
+
+/* --- attention --- */
 
 function framesOf(example) {
   return Object.values(example.maps).flatMap((map) => map.frames ?? []);
@@ -228,147 +243,40 @@ function drawMaps() {
       container.replaceChildren(element("img", { src: "data:image/png;base64," + map.picture, alt: example.title }));
     } else {
       const reached = map.frames.filter((frame) => frame.step === undefined || frame.step <= step);
-      container.replaceChildren(...(reached.length ? heatmap(reached[reached.length - 1])
+      const last = reached[reached.length - 1];
+      container.replaceChildren(...(last ? [...heatmap(last), rowTable(last), savingBar("attention", () => heatmapSvg(last, example.title))]
         : [element("p", { className: "note", textContent: "no validation yet" })]));
     }
   }
   const frames = framesOf(example);
   at("scale").hidden = at("pointing").hidden = frames.length === 0; // pictures have their own scale
   at("gold").hidden = !frames.some((frame) => frame.links.length);
+  at("to-output").hidden = !data.examples.some(({ inputs }) => inputs.some(([input]) => input === example.title));
 }
 
-/* Sentences and a table of cells. A chosen word or cell marks its row and column; a word shades those that it is linked to. */
-function heatmap({ x, y, z, links, directions }) {
-  const gold = new Set(links.map(([column, row]) => column + "," + row));
-  const values = element("p", { className: "values", ariaLive: "polite" });
-  const sentence = (texts, name, dir) => {
-    const spans = texts.map((text, i) => element("span", { tabIndex: i ? -1 : 0 }, isolated(text)));
-    const made = element("div", { className: "sentence", role: "group", ariaLabel: name, dir });
-    spans.forEach((span) => made.append(span, " "));
-    return [made, spans];
-  };
-  const [columns, columnSpans] = sentence(x, "columns", directions[0]), [rows, rowSpans] = sentence(y, "rows", directions[1]);
-  const columnHeads = x.map((text) => element("th", { scope: "col" }, isolated(text)));
-  const rowHeads = y.map((text) => element("th", { scope: "row", title: text }, isolated(text)));
-  const cells = z.map((weights, row) => weights.map((weight, column) => {
-    const cell = element("td", { className: gold.has(column + "," + row) ? "link" : "" });
-    cell.style.background = viridis(weight);
-    cell.onmouseenter = () => choose(column, row);
-    return cell;
-  }));
-  const percent = (weight) => weight.toFixed(2);
-  const best = (weights, names) => weights.map((weight, i) => [weight, names[i]]).sort((a, b) => b[0] - a[0]).slice(0, 4)
-    .filter(([weight]) => weight >= 0.01).flatMap(([weight, name], i) => [i ? ", " : "", isolated(name), ` ${percent(weight)}`]);
-  function choose(column, row) {
-    columnSpans.forEach((span, i) => {
-      span.classList.toggle("chosen", i === column);
-      span.style.background = row === null || column !== null ? "" : `rgba(var(--accent), ${z[row][i]})`;
-    });
-    rowSpans.forEach((span, i) => {
-      span.classList.toggle("chosen", i === row);
-      span.style.background = column === null || row !== null ? "" : `rgba(var(--accent), ${z[i][column]})`;
-    });
-    columnHeads.forEach((head, i) => head.classList.toggle("chosen", i === column));
-    rowHeads.forEach((head, i) => head.classList.toggle("chosen", i === row));
-    values.replaceChildren(...(column !== null && row !== null
-      ? [isolated(y[row]), " → ", isolated(x[column]), `: ${percent(z[row][column])}`]
-      : row !== null ? [isolated(y[row]), " → ", ...best(z[row], x)]
-      : [isolated(x[column]), " ← ", ...best(z.map((weights) => weights[column]), y)]));
-  }
-  function listen(spans, others, dir, chosen) {
-    const step = dir === "rtl" ? -1 : 1;
-    spans.forEach((span, i) => {
-      span.onmouseenter = span.onfocus = () => chosen(i);
-      span.onkeydown = (event) => {
-        const next = { ArrowRight: spans[i + step], ArrowLeft: spans[i - step], Home: spans[0], End: spans[spans.length - 1],
-          ArrowDown: others[Math.min(i, others.length - 1)], ArrowUp: others[Math.min(i, others.length - 1)] }[event.key];
-        if (next) {
-          event.preventDefault();
-          next.focus();
-        }
-      };
-    });
-  }
-  listen(columnSpans, rowSpans, directions[0], (column) => choose(column, null));
-  listen(rowSpans, columnSpans, directions[1], (row) => choose(null, row));
-  const table = element("table", { className: "cells", dir: directions[0] },
-    element("thead", {}, element("tr", {}, element("td"), ...columnHeads)),
-    element("tbody", {}, ...cells.map((line, row) => element("tr", {}, rowHeads[row], ...line))));
-  table.style.setProperty("--cell", `${Math.max(14, Math.min(30, Math.round(480 / x.length)))}px`);
-  return [columns, rows, values, element("div", { className: "grid" }, table)];
+/* The attention of two runs for an input. */
+function goToAttention(title, runs) {
+  setControl(at("example"), title);
+  runs.forEach((run, index) => setControl(at("map" + index), data.runs[run]));
+  goTo("attention");
 }
 
-/* --- outputs --- */
-
-let batches = 1;
-
-/* The numbers of the words of a text that are not in a longest common subsequence with another text. */
-function different(words, others) {
-  const best = Array.from({ length: words.length + 1 }, () => new Uint16Array(others.length + 1));
-  for (let i = words.length - 1; i >= 0; i--)
-    for (let j = others.length - 1; j >= 0; j--)
-      best[i][j] = words[i] === others[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
-  const found = new Set(words.keys());
-  for (let i = 0, j = 0; i < words.length && j < others.length;) {
-    if (words[i] === others[j]) { found.delete(i); i++; j++; }
-    else if (best[i + 1][j] >= best[i][j + 1]) i++;
-    else j++;
-  }
-  return found;
+/* The outputs for the input of the attention that is shown. */
+function goToOutput() {
+  const { title } = data.attention[at("example").value];
+  const set = data.examples.findIndex(({ inputs }) => inputs.some(([input]) => input === title));
+  setControl(at("set"), data.examples[set].label);
+  ["left", "right"].forEach((id, index) => setControl(at(id), valueOf(at("map" + index))));
+  setControl(at("wrong"), "off");
+  setControl(at("words"), title);
+  goTo("outputs");
 }
 
-/* The words of a text with the spaces after them; in scripts without spaces between words, its letters with their marks. */
-function wordsOf(text) {
-  const unspaced = /[\p{sc=Han}\p{sc=Hira}\p{sc=Kana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmr}\p{sc=Mymr}\p{sc=Tibt}]/u;
-  const letters = (word) => [...new Intl.Segmenter().segment(word)].map((one) => one.segment);
-  return (text.match(/\S+\s*/g) ?? []).flatMap((word) => {
-    if (!unspaced.test(word)) return [word];
-    const parts = letters(word.trimEnd());
-    parts[parts.length - 1] += word.slice(word.trimEnd().length);
-    return parts;
-  });
-}
-
-function marked(text, other) {
-  const words = wordsOf(text), bare = (all) => all.map((word) => word.trim());
-  const found = different(bare(words), bare(wordsOf(other)));
-  const parts = (word) => [element("mark", { textContent: word.trimEnd() }), word.slice(word.trimEnd().length)];
-  return words.flatMap((word, i) => found.has(i) ? parts(word) : [word]);
-}
-
-function chooseSet() {
-  const { runs, second } = data.examples[at("set").value], names = runs.map((run) => data.runs[run]);
-  fill(at("left"), names);
-  fill(at("right"), names, second);
-  batches = 1;
-  showOutputs();
-}
-
-function showOutputs() {
-  const { runs, inputs, outputs, scores, total, score, note } = data.examples[at("set").value];
-  const one = Number(at("left").value), other = Number(at("right").value), words = at("words").value.toLowerCase();
-  const found = inputs.map((_, i) => i).filter((i) =>
-    [...inputs[i], outputs[one][i], outputs[other][i]].some((text) => text.toLowerCase().includes(words)));
-  const gain = (i) => scores[one][i] - scores[other][i];
-  const orders = { better: (i) => -gain(i), worse: gain, low: (i) => scores[one][i] }, order = orders[at("order").value];
-  if (order) found.sort((i, j) => order(i) - order(j));
-  const labels = ["input", "reference", data.runs[runs[one]], data.runs[runs[other]]];
-  const rows = found.slice(0, batches * BATCH).map((i) => {
-    const output = (run, rival) => [
-      ...marked(outputs[run][i], at("mark").value === "other" ? outputs[rival][i] : inputs[i][1]),
-      " ", element("bdi", { className: "score", textContent: `(${scores[run][i]})` })];
-    const contents = [[inputs[i][0]], [inputs[i][1]], output(one, other), output(other, one)];
-    return element("tr", {}, ...contents.map((content, column) => {
-      const cell = element("td", { dir: "auto" }, ...content);
-      cell.dataset.label = labels[column];
-      return cell;
-    }));
-  });
-  const head = element("tr", {}, ...labels.map((text) => element("th", { scope: "col" }, isolated(text))));
-  at("texts").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-  const cut = inputs.length < total ? ` (the first of ${total})` : "";
-  at("count").textContent = `${found.length} of ${inputs.length} examples${cut}; ${rows.length} shown. In parentheses: ${score}. ${note}`;
-  at("more").hidden = rows.length === found.length;
+function goTo(id) {
+  at(id).scrollIntoView();
+  [...at(id).querySelectorAll("select")].find((one) => one.checkVisibility()).focus({ preventScroll: true });
+  section = id;
+  writeView();
 }
 
 /* --- start --- */
@@ -385,6 +293,10 @@ function drawFigures() {
 
 async function start() {
   data = JSON.parse(await unpack("data"));
+  for (const [label, value] of Object.entries(data.shared)) {
+    const texts = data.runs.map(() => value);
+    data.columns.push({ label, kind: "setting", shown: ALL, texts, values: texts });
+  }
   themed = drawFigures;
 
   fill(at("metric"), data.curves.map((curve) => curve.label));
@@ -394,6 +306,15 @@ async function start() {
   on(["grouping"], "change", drawBars);
   if (!data.groupings.length) empty("groupings", "These runs have no metrics by group.");
   if (data.axes.length < 2) empty("settings", "All runs have the same settings.");
+  for (const [id, name] of [["curve", "curves"], ["bars", "groups"], ["parallel", "settings"]]) {
+    const plot = at(id); // the settings scroll in a box of their own
+    if (plot) (plot.closest(".scroll") ?? plot).after(savingBar(name, () => plotSvg(id)));
+  }
+  if (data.runs.length > 1) {
+    [0, 1].forEach((index) => fill(at("diff" + index), data.runs, index ? data.groups[1]?.runs[0] ?? 1 : 0));
+    on(["diff0", "diff1"], "change", showDifference);
+    showDifference();
+  } else empty("difference", "There is one run.");
   showLegend();
   on(["filter"], "input", showRuns);
   on(["columns"], "change", showRuns);
@@ -407,6 +328,7 @@ async function start() {
     on(["example"], "change", chooseExample);
     on(["map0", "map1"], "change", drawMaps);
     on(["step"], "input", drawMaps);
+    on(["to-output"], "click", goToOutput);
     chooseExample();
   } else empty("attention", "These runs have no attention weights.");
 
@@ -415,15 +337,15 @@ async function start() {
     at("sets").hidden = data.examples.length < 2;
     on(["set"], "change", chooseSet);
     const first = () => { batches = 1; showOutputs(); };
-    on(["left", "right", "order", "mark"], "change", first);
+    on(["left", "right", "order", "mark", "wrong"], "change", first);
     on(["words"], "input", first);
     on(["more"], "click", () => { batches++; showOutputs(); });
     chooseSet();
   } else empty("outputs", "These runs have no outputs.");
+  keepView();
 
   document.head.append(element("script", { textContent: await unpack("plotly") }));
   drawFigures();
+  at(section)?.scrollIntoView(); // the plots have their height now
   document.documentElement.dataset.ready = "true";
 }
-
-start();

@@ -6,6 +6,7 @@ The page contains the data as JSON and Plotly, both compressed; `page.js` draws 
 import base64
 import gzip
 import html
+import itertools
 import json
 import math
 import shlex
@@ -17,27 +18,36 @@ from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
+from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
+from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
 from seq2seq_lab.reporting.figures import curve_labels
 from seq2seq_lab.reporting.frame import framed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
+from seq2seq_lab.reporting.run_page import steps
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 
 SECTIONS = {
     "summary": "Summary",
+    "effects": "Effects",
     "runs": "Runs",
     "curves": "Curves",
     "groupings": "Groups",
     "settings": "Settings",
+    "difference": "Difference",
     "attention": "Attention",
     "outputs": "Outputs",
+    "next": "Next",
 }
 MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
-MAIN, DIFFERING, EVERY = 0, 1, 2  # columns of the table of runs that a choice of the reader shows
+MAX_SIZE = 6_000_000  # bytes of a page: it has the attention of as many examples as fit
+MAX_FRAME = 150_000  # bytes of the page without its data and Plotly
+DIFFERING, EVERY = 0, 1  # columns of the table of runs that a choice of the reader shows
+FILES = ("parts.js", "filter.js", "heatmap.js", "outputs.js", "page.js", "view.js")
 
 
 def page(table: Table, title: str) -> str:
@@ -51,19 +61,60 @@ def page(table: Table, title: str) -> str:
     except ImportError as error:
         raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
     heads, rows, _ = cells(table)
-    data = json.dumps(page_data(table), ensure_ascii=False, allow_nan=False)
+    data, plotly = page_data(table), packed(get_plotlyjs())
+    kept = len(data["attention"])
+    room = MAX_SIZE - len(plotly) - len(packed(as_json({**data, "attention": []}))) - MAX_FRAME
+    data["attention"] = fitting(data["attention"], room)
     main = Template(read("page.html")).substitute(
         metric=html.escape(table.label),
+        effects=effects_table(table),
+        next=steps(next_steps(table), {}),
+        attention=attention_note(len(data["attention"]), kept),
         table=html_table(heads, rows),
         note="<br>".join(
             f"<bdi>{html.escape(text)}</bdi>" for text in (*legend(table), note(table), *table.warnings)
         ),
     )
     parts = [
-        f'<script id="{name}" type="text/plain">{packed(text)}</script>'
-        for name, text in (("plotly", get_plotlyjs()), ("data", data))
+        f'<script id="{name}" type="text/plain">{text}</script>'
+        for name, text in (("plotly", plotly), ("data", packed(as_json(data))))
     ]
-    return framed(title, SECTIONS, main, [*parts, script("page.js")])
+    return framed(title, SECTIONS, main, [*parts, *map(script, FILES), "<script>start();</script>"])
+
+
+def as_json(data: Any) -> str:
+    """Return plain values as JSON."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def fitting(examples: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """Return the first examples whose attention takes at most `room` bytes of a page."""
+    sizes = itertools.accumulate(len(packed(as_json(example))) for example in examples)
+    return [example for example, size in zip(examples, sizes, strict=True) if size <= room]
+
+
+def attention_note(shown: int, kept: int) -> str:
+    """Return how many of the examples whose attention the runs have kept are on the page."""
+    if shown == kept:
+        return f"All {kept:,} examples whose attention these runs have kept."
+    return (
+        f"{shown:,} of the {kept:,} examples whose attention these runs have kept; more do not fit the page."
+    )
+
+
+def effects_table(table: Table) -> str:
+    """Return the differences between lines that differ in one setting, and how sure they are, in HTML."""
+    found = effects(table)
+    if not found:
+        return '<p class="note">No two lines differ in one setting only: no difference can be attributed to one.</p>'
+    more = f" The {SHOWN} largest of {len(found):,}." if len(found) > SHOWN else ""
+    rows = [one.cells(table) for one in found[:SHOWN]]
+    explained = (
+        f"Pairs of lines that differ in one setting, or in settings that vary together: the gain in {table.label}, over "
+        f"seeds and test examples. An interval that contains 0, or p above {LEVEL}: not decided. "
+        f"p is corrected for all pairs of lines of the table; it needs {LEAST_TESTED} runs of both.{more}"
+    )
+    return f'<div class="scroll">{html_table(HEADS, rows)}</div><p class="note">{html.escape(explained)}</p>'
 
 
 def packed(text: str) -> str:
@@ -116,8 +167,8 @@ def colors(count: int) -> list[str]:
 def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the columns of the table of runs: settings, scores and facts.
 
-    A column has a "label", a "kind" (setting | score | fact), "shown" (from which choice of columns on), and of each run
-    a text and a value to sort by.
+    A column has a "label", a "kind" (setting | score | fact | name), "shown" (from which choice of columns on), and of
+    each run a text and a value to sort by.
     """
     made = []
 
@@ -134,26 +185,26 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     varies = [group.varies for group in table.groups for _ in group.runs]
     for key in table.groups[0].varies:  # settings, and sometimes "test set" and "data"
-        add(key, "setting", MAIN, [one[key] for one in varies])
+        add(key, "setting", DIFFERING, [one[key] for one in varies])
     if SEED not in table.groups[0].varies:
-        add(SEED, "setting", MAIN, [run.seed for run in runs])
+        add(SEED, "setting", DIFFERING, [run.seed for run in runs])
     for name, one in table.metrics.items():
         values = [run.result.get(f"test/{name}") for run in runs]
         if any(value is not None for value in values):
-            shown = MAIN if one.compared or name == table.metric else DIFFERING
+            shown = DIFFERING if one.compared or name == table.metric else EVERY
             add(one.label, "score", shown, [one.text(value) for value in values], values)
     for label, values in sizes_and_speeds(runs).items():
         texts = [MISSING if value is None else f"{value:,.0f}" for value in values]
-        add(label, "fact", DIFFERING, texts, values)
+        add(label, "fact", EVERY, texts, values)
     for aspect in ("data", *ASPECTS):
         texts = [run.recorded[aspect] for run in runs]
-        add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
-    add("folder", "fact", MAIN, short_folders(runs))
-    add("overrides", "fact", DIFFERING, [run.recorded["overrides"] for run in runs])
+        add(aspect, "fact", DIFFERING if len(set(texts)) > 1 else EVERY, texts, texts)
+    add("folder", "name", DIFFERING, short_folders(runs))
+    add("overrides", "fact", EVERY, [run.recorded["overrides"] for run in runs])
     commands = [
         shlex.join(["python", "-m", "seq2seq_lab.runs", str(run.folder), "--reproduce"]) for run in runs
     ]
-    add("command to reproduce", "fact", EVERY, commands)
+    add("command to reproduce", "name", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
     for key in differing_settings(runs):
         if key not in shown_keys:

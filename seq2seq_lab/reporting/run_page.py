@@ -62,7 +62,7 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
     links = {anchor: name for anchor, (name, _) in shown.items()}
     about = f"<p>{escaped(summary(run))}</p><pre>{escaped(advice.training_command(run) or UNKNOWN)}</pre>"
     main = f'<div class="report">{about}{"".join(body)}</div>'
-    return framed(title(run), links, main, [script("run_page.js")])
+    return framed(title(run), links, main, [script("parts.js"), script("run_page.js")])
 
 
 def escaped(text: object) -> str:

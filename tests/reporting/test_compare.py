@@ -32,7 +32,7 @@ from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, figures, group_tests, page, table_files
+from seq2seq_lab.reporting import comparison, effects, figures, group_tests, page, table_files
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.reporting.shown import page_files
@@ -807,7 +807,7 @@ def test_without_plotly_the_extra_is_named(
 def test_the_page_needs_nothing_else(study: Path) -> None:
     text = page.page(comparison.compare(group_runs(find_runs([study])[0]), None), "a < b")
     assert "<title>a &lt; b</title>" in text
-    assert "http" not in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # the name of a format
     assert "src=" not in text
     assert len(text) < 3_000_000
     packed = text.split('<script id="data" type="text/plain">')[1].split("<")[0]
@@ -836,12 +836,57 @@ def test_the_data_of_the_page(study: Path) -> None:
     columns = {column["label"]: column for column in data["columns"]}
     assert columns["seed"]["values"] == [1, 2, 3] * 3
     assert columns["BLEU"]["texts"][0] == f"{table.groups[0].runs[0].result['test/bleu']:.2f}"
-    assert columns["attention"]["shown"] == columns["folder"]["shown"] == page.MAIN
+    assert columns["attention"]["shown"] == columns["folder"]["shown"] == page.DIFFERING
     assert columns["folder"]["texts"] == [run.folder.name for group in table.groups for run in group.runs]
     assert [axis["label"] for axis in data["axes"]] == ["attention", "seed", "test BLEU"]
     assert columns["machine"]["shown"] == page.EVERY  # the same for all runs
     assert "optimizer" in data["shared"]
     assert "attention" not in data["shared"]
+
+
+def test_the_effect_of_a_setting_is_the_difference_of_lines_that_share_the_others(tmp_path: Path) -> None:
+    for attention, size, share in (("dot", 8, 0.9), ("dot", 16, 0.7), ("none", 8, 0.5), ("none", 16, 0.3)):
+        for seed in (1, 2, 3):
+            make_run(tmp_path / f"{attention}{size}{seed}", attention, seed, share, size=size)
+    table = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    found = effects.effects(table)
+    assert {
+        (*one.keys, one.worse.varies["attention"], one.better.varies["model.hidden_size"]) for one in found
+    } == {
+        ("attention", "none", "8"),
+        ("attention", "none", "16"),
+        ("model.hidden_size", "dot", "8"),
+        ("model.hidden_size", "none", "8"),
+    }
+    for one in found:
+        low, high = (np.mean(group.values("test/bleu")) for group in (one.worse, one.better))
+        assert one.difference is not None
+        assert one.difference.value == pytest.approx(one.value, abs=0.01) == pytest.approx(high - low)
+        assert one.value > 0
+    assert [abs(one.value) for one in found] == sorted((abs(one.value) for one in found), reverse=True)
+    html = page.effects_table(table)
+    assert "model.hidden_size" in html
+    assert found[0].cells(table)[4] in html
+
+
+def test_the_next_steps_of_a_comparison_are_commands(study: Path) -> None:
+    table = comparison.compare(group_runs(find_runs([study])[0]), None)
+    reasons = {one.reason: one.command for one in effects.next_steps(table)}
+    run = table.lines[0].group.median("test/bleu")
+    assert run is not None
+    assert f"python -m seq2seq_lab.predict {run.folder} --weights" in reasons.values()
+    opened = [text for text in reasons if "is not decided" in text]
+    assert opened
+    single = comparison.compare(group_runs(find_runs([study / "none1", study / "additive1"])[0]), None)
+    assert "2 of 2 lines have fewer than 3 runs" in next(effects.next_steps(single)).reason
+
+
+def test_a_page_has_as_much_attention_as_fits() -> None:
+    examples = [{"title": str(i), "maps": {"0": {"frames": [i] * 100}}} for i in range(5)]
+    size = len(page.packed(page.as_json(examples[0])))
+    assert page.fitting(examples, 3 * size) == examples[:3]
+    assert page.fitting(examples, 0) == []
+    assert "3 of the 5" in page.attention_note(3, 5)
 
 
 @needs_plotly
@@ -881,15 +926,15 @@ async function click() {
   at("legend").children[0].click();
   const high = at("bars").data.map((bar) => bar.y.map((y, i) => y + bar.error_y.array[i])).flat();
   seen.inside = Math.max(...high) <= 100;
-  type("filter", "seed=2 attention=none");
+  type("filter", "seed=2 & attention=none");
   seen.filtered = [texts("#table tbody tr").length, at("curve").data.length];
   type("filter", "");
   document.querySelector("#table th:nth-child(3) button").click();
   seen.sorted = texts("#table tbody td:nth-child(3)").map(Number);
   const narrow = texts("#table th").length;
-  choose("columns", 2);
+  choose("columns", 1);
   seen.wider = texts("#table th").length > narrow;
-  seen.heads = texts("#heat0 thead th");
+  seen.heads = texts("#heat0 table.cells thead th");
   seen.link = document.querySelectorAll("#heat0 td.link").length;
   const word = document.querySelector("#heat0 .sentence span");
   word.focus();
@@ -972,6 +1017,145 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
     assert seen["sets"] is True
 
 
+FILTERS = """
+<script>
+async function look() {
+  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+  const seen = { kept: {}, problems: {} };
+  for (const text of TEXTS) {
+    at("filter").value = text; at("filter").oninput();
+    seen.kept[text] = [...visible];
+    seen.problems[text] = at("problem").hidden ? "" : at("problem").textContent;
+  }
+  document.title = "SEEN " + JSON.stringify(seen);
+}
+look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@needs_plotly
+def test_the_operators_of_the_filter_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
+    found = comparison.compare(group_runs(find_runs([study])[0]), None)
+    names = [group.varies["attention"] for group in found.groups for _ in group.runs]
+    bleu = [run.result["test/bleu"] for group in found.groups for run in group.runs]
+    middle = sorted(bleu)[4]
+    kept = {
+        "": [*range(9)],
+        f"bleu>{middle} & seed=1": [i for i in range(0, 9, 3) if bleu[i] > middle],
+        f"BLEU<={middle}": [i for i in range(9) if bleu[i] <= middle],
+        "attention!=none seed=2": [i for i in range(1, 9, 3) if names[i] != "none"],
+        "attention=none | seed=3": [i for i in range(9) if names[i] == "none" or i % 3 == 2],
+        "!(attention=none | seed=3)": [i for i in range(9) if names[i] != "none" and i % 3 != 2],
+        "attention~multi": [i for i in range(9) if names[i] == "multiplicative"],
+        "~multi": [i for i in range(9) if names[i] == "multiplicative"],
+        '"number of nothing"': [],
+        "same_length<200%": [*range(9)],
+    }
+    wrong = {
+        "seed=": "after =",
+        "bleu>high": "high is not a number",
+        "blue>3": "blue is not a column. Columns: attention, seed",
+        "(seed=1": "closing parenthesis",
+        "seed=1)": "not open",
+        '"seed': "not closed",
+        "& seed=1": "after the start",
+    }
+    script = FILTERS.replace("TEXTS", json.dumps([*kept, *wrong]))
+    seen = open_page(browser, tmp_path, page.page(found, "a study"), script)
+    for text, runs in kept.items():
+        assert (seen["kept"][text], seen["problems"][text]) == (runs, ""), text
+    for text, problem in wrong.items():
+        assert problem in seen["problems"][text], text
+        assert seen["kept"][text] == seen["kept"]["same_length<200%"], "the last filter without a mistake"
+
+
+VIEW = """
+<script>
+async function look() {
+  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+  const seen = {}, texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
+  const state = () => ({
+    runs: texts("#table tbody tr").length, sorted: document.querySelector("#table [aria-sort=ascending]")?.textContent,
+    hidden: [...hidden], left: valueOf(at("left")), example: valueOf(at("example")), map: valueOf(at("map1")),
+    step: at("steps").textContent,
+  });
+  seen.fresh = [location.hash, JSON.stringify(state())];
+  const set = (id, change) => { change(at(id)); at(id).dispatchEvent(new Event("input", { bubbles: true }));
+    at(id).dispatchEvent(new Event("change", { bubbles: true })); };
+  set("filter", (one) => { one.value = "seed=2 | seed=3"; });
+  document.querySelector("#table th:nth-child(3) button").click();
+  document.querySelector("#table th:nth-child(3) button").click();
+  at("legend").children[1].click();
+  set("left", (one) => { one.selectedIndex = 4; });
+  set("example", (one) => { one.selectedIndex = one.options.length - 1; });
+  set("map1", (one) => { one.selectedIndex = 2; });
+  set("step", (one) => { one.value = 0; });
+  seen.chosen = JSON.stringify(state());
+  const address = location.hash;
+  location.hash = "";
+  await new Promise((next) => setTimeout(next, 100));
+  seen.cleared = JSON.stringify(state());
+  location.hash = address;
+  await new Promise((next) => setTimeout(next, 100));
+  seen.opened = JSON.stringify(state());
+  location.hash = "runs"; // a link to a section
+  await new Promise((next) => setTimeout(next, 100));
+  seen.kept = JSON.stringify(state());
+  seen.address = location.hash;
+  location.hash = "left=nobody";
+  await new Promise((next) => setTimeout(next, 100));
+  seen.unknown = at("view").textContent;
+  location.hash = "";
+  await new Promise((next) => setTimeout(next, 100));
+  const link = document.querySelector("#texts button.link"), input = data.examples[0].inputs.find(([one]) =>
+    data.attention.some(({ title }) => title === one))[0];
+  set("words", (one) => { one.value = input; });
+  document.querySelector("#texts button.link").click();
+  seen.attention = [valueOf(at("example")) === input, document.activeElement.id];
+  set("words", (one) => { one.value = ""; });
+  at("to-output").click();
+  seen.output = [at("words").value === input, document.activeElement.id];
+  set("diff1", (one) => { one.selectedIndex = 8; });
+  seen.diff = texts("#diff tbody tr").map((row) => row);
+  const last = data.attention[0].maps[0].frames[0];
+  seen.svg = heatmapSvg(last, "a < b").slice(0, 4);
+  seen.cells = heatmapSvg(last, "").split("<rect").length - 2;
+  seen.png = (await pngOf(heatmapSvg(last, "a < b"))).type;
+  seen.plot = (await plotSvg("curve")).slice(0, 4);
+  seen.bars = document.querySelectorAll(".saving").length;
+  seen.rows = texts("#heat0 details tbody tr");
+  document.title = "SEEN " + JSON.stringify(seen);
+}
+look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@needs_plotly
+def test_the_address_keeps_the_view_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
+    found = comparison.compare(group_runs(find_runs([study])[0]), None)
+    seen = open_page(browser, tmp_path, page.page(found, "a study"), VIEW)
+    address, fresh = seen["fresh"]
+    assert address == ""
+    assert seen["cleared"] == fresh
+    assert seen["opened"] == seen["kept"] == seen["chosen"] != fresh
+    state = json.loads(seen["opened"])
+    assert (state["runs"], state["sorted"], state["hidden"], state["step"]) == (6, "BLEU ↑", [1], "100")
+    assert seen["address"].startswith("#section=runs&filter=")
+    assert "left=nobody" in seen["unknown"]
+    assert seen["attention"] == [True, "example"]
+    assert seen["output"] == [True, "left"]
+    assert [row.split("none")[0] for row in seen["diff"]][:1] == ["attentionadditive"]
+    assert (seen["svg"], seen["cells"], seen["png"], seen["plot"]) == ("<svg", 6 + 2, "image/png", "<svg")
+    assert seen["bars"] == 5  # three plots, two heatmaps
+    assert seen["rows"][0] == "1ba (0.80)aright"
+
+
 SETS = """
 <script>
 async function look() {
@@ -1019,6 +1203,7 @@ async function look() {
   inputs[0] = ["זה ספר.", "这是一本书。"];
   outputs[0][0] = "这是一个 书。";
   outputs[at("right").value][0] = "كتاب!";
+  at("order").value = "place";
   showOutputs();
   const cells = [...document.querySelectorAll("#texts tbody tr:first-child td")];
   seen.directions = cells.map((cell) => getComputedStyle(cell).direction);
