@@ -13,7 +13,24 @@ from typing import NoReturn, TextIO
 from seq2seq_lab.streams import StreamError, guarded
 
 # Names of other libraries for values of this package. The value of nearest spelling would be a wrong suggestion.
-SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+SYNONYMS = {
+    **{"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"},
+    **{
+        "learning_rate": "lr",
+        "beam_size": "size",
+        "beam": "size",
+        "epochs": "max_epochs",
+        "steps": "max_steps",
+    },
+    **{
+        "hidden_dim": "hidden_size",
+        "embedding_dim": "embedding_size",
+        "layers": "num_layers",
+        "heads": "num_heads",
+    },
+}
+MOST_NEAREST = 4  # suggestions of words that start alike
+SIMILAR = 0.66  # `difflib`'s ratio of two words, from 0 to 1, above which they may be the same word
 
 
 # What to do if the operating system cannot write or read a file.
@@ -174,14 +191,34 @@ def require_list(function: str, kind: str, given: object, argument: str = "", sp
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest choices, or an empty string.
+    """Return " Did you mean 'x'?" for the nearest choices, or an empty string; see `nearest`."""
+    near = nearest(word, choices)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
-    The nearest choices are those that start with `word`, else the one with the most similar spelling.
+
+def nearest(word: str, choices: Iterable[str], similar: float = SIMILAR) -> list[str]:
+    """Return the choices that a misspelled word may stand for.
+
+    A synonym comes first, then the choice that differs only in case, hyphens and underscores, then up to four that start
+    with the word, then the one with the most similar spelling.
+
+    Args:
+        similar: the least similarity of the spelling; see `SIMILAR`.
     """
     known = list(choices)
     if SYNONYMS.get(word) in known:
-        return f" Did you mean {SYNONYMS[word]!r}?"
-    near = [choice for choice in known if len(word) > 2 and choice.startswith(word)]
-    if not 0 < len(near) <= 4:
-        near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        return [SYNONYMS[word]]
+    plain = {choice: _letters(choice) for choice in known}
+    if same := [choice for choice, letters in plain.items() if letters == _letters(word)]:
+        return same[:1]
+    near = [
+        choice for choice, letters in plain.items() if len(word) > 2 and letters.startswith(_letters(word))
+    ]
+    if 0 < len(near) <= MOST_NEAREST:
+        return near
+    close = difflib.get_close_matches(_letters(word), plain.values(), n=1, cutoff=similar)
+    return [choice for choice, letters in plain.items() if letters in close][:1]
+
+
+def _letters(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "")

@@ -86,6 +86,11 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
 def explain_syntax(line: str) -> str:
     """Return an error message for a word of the command line that Hydra's grammar does not accept."""
     key, equals, value = line.partition("=")
+    if value.startswith(("[", "{", "'", '"')) and value.count("[") != value.count("]"):
+        return (
+            f"{line} is not a setting: the shell has split a value at a space. Put the setting in quotation marks, as in "
+            f"'{key}=[a, b]'."
+        )
     if equals:
         value = value.strip("'\"").replace('"', "'")
         near = shlex.quote(f'{key}="{value}"')

@@ -1,6 +1,5 @@
 """Error messages for configurations that Hydra or OmegaConf refuse."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -14,11 +13,13 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from seq2seq_lab.config import hydra_adapter
+from seq2seq_lab.config import extensions, hydra_adapter
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.config.upgrade import RENAMED, renamed_key
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import SYNONYMS, UserError, did_you_mean, nearest
+
+SIMILAR_ELSEWHERE = 0.8  # as `errors.SIMILAR`, for the name of a key of another section
 
 # The extra that installs a value of one of Hydra's groups.
 EXTRAS = {
@@ -46,7 +47,7 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
             )
         # Hydra lists no options for a value in a list, as in metric=[a,b].
         allowed = [str(option) for option in error.options or configuration.group_values(group)]
-        near = did_you_mean(value, allowed)
+        near = did_you_mean(value, allowed) or suggest_group(group, value)
         return f"{group}={value} is not a value of {group}.{near} Values: {', '.join(allowed) or 'none'}."
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
@@ -73,6 +74,20 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
         return f"{key} is missing: it needs a value."
     hint = configuration.annotation(key)
     return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
+
+
+def suggest_group(group: str, value: str) -> str:
+    """Return a suggestion for a value that a group does not have: other groups that have it, or `--config-dir`."""
+    others = [other for other in configuration.groups() if other not in (group, "experiment", "study")]
+    found = {other: nearest(value, configuration.group_values(other)) for other in others}
+    same = [
+        f"{other}={near[0]}" for other, near in found.items() if near and near[0].lower() == value.lower()
+    ]
+    if same:
+        return f" Did you mean {' or '.join(same[:3])}?"
+    if extensions.folder() is None:
+        return " A value of your own needs the folder of its file: --config-dir FOLDER."
+    return ""
 
 
 def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None:
@@ -131,9 +146,13 @@ def suggest_key(key: str, known: Sequence[str]) -> str:
     for one in own:
         if one.replace(".", "_") == key.replace(".", "_"):
             return f" Did you mean {one}?"
-    neighbors = [one for one in own if section and one.rpartition(".")[0] == section]
-    if near := did_you_mean(key, neighbors):
+    if not section and (near := did_you_mean(key, configuration.groups())):
         return near
+    beside = [one.rpartition(".")[2] for one in own if one.rpartition(".")[0] == section]
+    if names := nearest(name, beside):
+        return f" Did you mean {' or '.join(repr(f'{section}.{one}'.strip('.')) for one in names)}?"
+    if others := configuration.values_with(section, meant := SYNONYMS.get(name, "")):
+        return f" Did you mean {section}.{meant}, a setting of {' and '.join(f'{section}={value}' for value in others)}?"
     last_parts = {one.rpartition(".")[2]: one for one in reversed(own)}
-    close = difflib.get_close_matches(name, last_parts, n=1, cutoff=0.75)
-    return f" Did you mean {last_parts[close[0]]!r}?" if close else did_you_mean(key, own)
+    elsewhere = nearest(name, last_parts, SIMILAR_ELSEWHERE)
+    return f" Did you mean {last_parts[elsewhere[0]]!r}?" if elsewhere else ""
