@@ -107,6 +107,15 @@ def test_a_value_that_the_shell_has_split_is_explained(capsys: pytest.CaptureFix
     assert "'logger.tags=[a, b]'" in error
 
 
+@pytest.mark.parametrize("model", ["vanilla", "cho"])
+def test_the_advice_for_a_model_without_attention_is_about_the_model(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(f"model={model}", "attention=dot", "logger=none") == 2
+    assert "have no attention" in capsys.readouterr().err
+    command_line.check("model=attn", "attention=dot", "model.hidden_size=384")
+
+
 def test_the_nearest_choices() -> None:
     assert nearest("Dot", ["dot", "additive"]) == ["dot"]
     assert nearest("bi", ["bigru", "bilstm", "gru"]) == []  # two letters say too little

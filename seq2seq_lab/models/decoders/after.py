@@ -53,7 +53,9 @@ class AttendAfterDecoder(RecurrentDecoder):
         self.layers = RecurrentLayers(recurrent, input_size + self.fed_size, bidirectional=False)
         self.bridge = Bridge(bridge, encoder, recurrent)
         self.state_dropout = Dropout(state_dropout, recurrent.locked_dropout)
-        self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
+        # Without the attentional layer, every function but none is refused below; this size fits all of them.
+        query_size = encoder.encoder_output_size if attentional_size is None else hidden_size
+        self.attention = attention(query_size=query_size, encoder_output_size=encoder.encoder_output_size)
         check_source_is_read(bridge, self.attention, encoder)
         self.combine: nn.Linear | None = None
         if attentional_size is not None:

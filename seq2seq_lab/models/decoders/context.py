@@ -43,9 +43,8 @@ class FixedContextDecoder(RecurrentDecoder):
         state_dropout: Share,
     ) -> None:
         super().__init__()
-        self.attention = attention(
-            query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
-        )
+        size = encoder.encoder_output_size  # fits every function; all but none are refused
+        self.attention = attention(query_size=size, encoder_output_size=size)
         if self.attends:
             raise ValueError(
                 "decoder: model=cho and decoder=context have no attention (their context is the encoder's final state at "
