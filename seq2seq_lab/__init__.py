@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seq2seq_lab.api import runs as runs
     from seq2seq_lab.api import train as train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __path__.append(str(Path(__file__).parent / "renamed"))  # programs of earlier versions
 
 __all__ = [

@@ -15,10 +15,12 @@ import pytest
 from extras import lacks_spacy
 from matplotlib.figure import Figure
 
+import seq2seq_lab
 from seq2seq_lab import predict
 from seq2seq_lab.config.command_line import parse_line, parse_overrides
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.sweeps import split_values
+from seq2seq_lab.config.upgrade import RENAMED
 from seq2seq_lab.launching.start import check_parts
 
 ROOT = Path(__file__).parents[1]
@@ -213,3 +215,10 @@ def test_commands_compose_to_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 continue
             if not lacks_spacy(job.config):
                 check_parts(job.config)
+
+
+def test_the_changelog_lists_the_renamed_settings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    for before, now in RENAMED.items():
+        assert f"| `{before}` | `{now}` |" in text
+    assert f"## {seq2seq_lab.__version__} – " in text
