@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import Corpus
@@ -25,6 +26,8 @@ _REMEDY = (
     "(de, en) with dataset.hub=FOLDER."
 )
 
+Language = Literal["de", "en", "fr"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multi30k:
@@ -38,15 +41,15 @@ class Multi30k:
 
     path: str | None
     hub: str
-    source: str
-    target: str
+    source: Language
+    target: Language
     encoding: str | None
     on_bad_pair: OnBadPair
     limit: Count | None
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        check_languages(self.source, self.target, ("de", "en", "fr"))
+        check_languages(self.source, self.target)
 
     def load(self) -> Corpus:
         """Read the corpus. Raises `UserError` for missing files, bad lines, and an unreachable hub."""

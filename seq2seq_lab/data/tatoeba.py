@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data import text
@@ -10,6 +11,8 @@ from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.download import cache_folder, fetch_member
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Reader
+
+Language = Literal["en", "fr"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,8 @@ class Tatoeba:
     url: str
     member: str
     sha256: str
-    source: str
-    target: str
+    source: Language
+    target: Language
     encoding: str | None
     on_bad_pair: text.OnBadPair
     max_tokens: Count | None
@@ -40,7 +43,7 @@ class Tatoeba:
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        text.check_languages(self.source, self.target, ("en", "fr"))
+        text.check_languages(self.source, self.target)
         text.check_shares(self.validation_share, self.test_share)
 
     def load(self) -> Corpus:

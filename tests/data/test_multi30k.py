@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.multi30k import Multi30k
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "multi30k.yaml"
 
@@ -18,6 +20,7 @@ DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "multi30k.yaml"
 def multi30k(**changes):
     """The data set with the defaults of its YAML file."""
     arguments = OmegaConf.to_container(OmegaConf.load(DEFAULTS)) | changes
+    check_slot("dataset", arguments, KINDS)
     assert arguments.pop("_target_") == f"{Multi30k.__module__}.{Multi30k.__name__}"
     return Multi30k(**arguments)
 

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data import download
 from seq2seq_lab.data.near_duplicates import near_duplicates
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.runtime import connectivity
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "tatoeba.yaml"
@@ -26,6 +28,7 @@ PAIRS = [(f"Sentence {n // 2}.", f"Phrase\u202f{n} !") for n in range(2000)]
 def tatoeba(**changes):
     """The data set with the defaults of its YAML file, the cache's folder aside."""
     arguments = OmegaConf.to_container(OmegaConf.load(DEFAULTS)) | {"cache_dir": None} | changes
+    check_slot("dataset", arguments, KINDS)
     assert arguments.pop("_target_") == f"{Tatoeba.__module__}.{Tatoeba.__name__}"
     return Tatoeba(**arguments)
 
