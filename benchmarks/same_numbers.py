@@ -158,7 +158,7 @@ def numbers(tree: Path, folder: Path, name: str) -> dict[str, Any]:
 
 def known_to(tree: Path, words: Sequence[str]) -> list[str]:
     """Return settings with the keys of a commit, which may be from before `RENAMED`."""
-    if (tree / "seq2seq_lab" / "config" / "renamed.py").is_file():
+    if (tree / "conf" / "task" / "settings").is_dir():
         return [*words]
     earlier = {new: old for old, new in RENAMED.items()}
     pairs = (word.partition("=") for word in words)
