@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from seq2seq_lab.errors import UserError
 
 Kind = TypeVar("Kind")
+Split = TypeVar("Split", bound="Columns")
 
 # An unknown token in decoded text (SentencePiece's convention). BLEU, chrF and TER count it as one wrong token;
 # "<unk>" would be three wrong tokens under sacreBLEU's tokenization.
@@ -41,7 +42,26 @@ class Gold:
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelText:
+class Columns:
+    """The examples of one split: columns of equal length; None for a column that the data set does not provide."""
+
+    def __post_init__(self) -> None:
+        lengths = {len(column) for column in self._columns().values() if column is not None}
+        assert len(lengths) == 1, lengths
+
+    def __len__(self) -> int:
+        return next(len(column) for column in self._columns().values() if column is not None)
+
+    def first(self, count: int) -> Self:
+        """Return the first examples."""
+        return replace(self, **{name: column and column[:count] for name, column in self._columns().items()})
+
+    def _columns(self) -> dict[str, Sequence[Any] | None]:
+        return {column.name: getattr(self, column.name) for column in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelText(Columns):
     """Sentence pairs of one split: `source[i]` corresponds to `target[i]`, and to `gold[i]` and so on if they are known.
 
     `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
@@ -56,21 +76,6 @@ class ParallelText:
     phenomena: Sequence[frozenset[str]] | None = None
     similarity: Sequence[str] | None = None
     clusters: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        assert len(self.source) == len(self.target)
-        assert self.gold is None or len(self.gold) == len(self.source)
-        assert self.phenomena is None or len(self.phenomena) == len(self.source)
-        assert self.similarity is None or len(self.similarity) == len(self.source)
-        assert self.clusters is None or len(self.clusters) == len(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def first(self, count: int) -> Self:
-        """Return the first pairs."""
-        columns = {column.name: getattr(self, column.name) for column in fields(self)}
-        return replace(self, **{name: column and column[:count] for name, column in columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,27 @@ class Corpus:
     def splits(self) -> Mapping[str, ParallelText]:
         """The splits by name."""
         return {"train": self.train, "validation": self.validation, **self.tests}
+
+
+@dataclass(frozen=True, slots=True)
+class OneTestCorpus(Generic[Split]):
+    """Examples in three splits.
+
+    Attributes:
+        language: the code of the language; "und" if the texts are in several languages.
+        counts: numbers of special examples, by name; `NAME/CLASS` is the number of one class.
+    """
+
+    language: str
+    train: Split
+    validation: Split
+    test: Split
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """The splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 class Dataset(Protocol):

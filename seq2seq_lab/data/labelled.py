@@ -1,15 +1,16 @@
 """The result of a data set for classification: texts with labels, in splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.text import SPLITS, SplitName
 from seq2seq_lab.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledText:
+class LabelledText(Columns):
     """The texts of one split: `labels[i]` is the class of `texts[i]`.
 
     `deciding` are the indices of the words (separated by white space) that decide the class of each text, if
@@ -20,38 +21,10 @@ class LabelledText:
     labels: Sequence[str]
     deciding: Sequence[frozenset[int]] | None = None
 
-    def __post_init__(self) -> None:
-        assert len(self.texts) == len(self.labels)
-        assert self.deciding is None or len(self.deciding) == len(self.texts)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def first(self, count: int) -> "LabelledText":
-        """Return the first texts."""
-        deciding = None if self.deciding is None else self.deciding[:count]
-        return LabelledText(self.texts[:count], self.labels[:count], deciding)
-
 
 @dataclass(frozen=True, slots=True)
-class LabelledCorpus:
-    """Texts with labels in splits.
-
-    Attributes:
-        language: the code of the language; "und" if the texts are in several languages.
-        counts: numbers of special texts, by name; `NAME/CLASS` is the number of one class.
-    """
-
-    language: str
-    train: LabelledText
-    validation: LabelledText
-    test: LabelledText
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def splits(self) -> Mapping[str, LabelledText]:
-        """The splits by name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}
+class LabelledCorpus(OneTestCorpus[LabelledText]):
+    """Texts with labels in splits."""
 
     @property
     def classes(self) -> list[str]:

@@ -1,8 +1,10 @@
 """The result of a data set for language models: sentences of one language in splits."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 
 
 class Contrast(NamedTuple):
@@ -13,7 +15,7 @@ class Contrast(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Sentences:
+class Sentences(Columns):
     """The sentences of one split, in the order of the text.
 
     `contrasts` has an ungrammatical form of each sentence that has one, if the data set has such forms.
@@ -22,29 +24,7 @@ class Sentences:
     lines: Sequence[str]
     contrasts: Sequence[Contrast | None] | None = None
 
-    def __post_init__(self) -> None:
-        assert self.contrasts is None or len(self.contrasts) == len(self.lines)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def first(self, count: int) -> "Sentences":
-        """Return the first sentences."""
-        contrasts = None if self.contrasts is None else self.contrasts[:count]
-        return Sentences(self.lines[:count], contrasts)
-
 
 @dataclass(frozen=True, slots=True)
-class SentenceCorpus:
-    """Sentences of one language in splits. `counts` are numbers of special lines, by name."""
-
-    language: str
-    train: Sentences
-    validation: Sentences
-    test: Sentences
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def splits(self) -> Mapping[str, Sentences]:
-        """The splits by name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}
+class SentenceCorpus(OneTestCorpus[Sentences]):
+    """Sentences of one language in splits."""

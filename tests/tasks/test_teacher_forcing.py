@@ -39,7 +39,13 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 def batch_of(index: Tensor, steps: int = T) -> Batch:
     """Masks depend only on the indices of the sentences and the width of the target, so the tokens are zeros."""
     width = (len(index), steps + 1)
-    return Batch(index, torch.zeros(len(index), 3), (3,) * len(index), torch.zeros(width), len(index) * steps)
+    return Batch(
+        index_B=index,
+        source_BS=torch.zeros(len(index), 3),
+        source_lengths=(3,) * len(index),
+        target_BU=torch.zeros(width),
+        target_tokens=len(index) * steps,
+    )
 
 
 def thrown_by(

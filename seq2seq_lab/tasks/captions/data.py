@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seq2seq_lab.data.batch import BatchOfTargets
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
@@ -14,44 +15,15 @@ from seq2seq_lab.runtime.device import on_device
 from seq2seq_lab.tasks.splits import TextSplit
 
 
-@dataclass(frozen=True, slots=True)
-class CaptionBatch:
-    """B images with captions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionBatch(BatchOfTargets):
+    """B images with captions; a source length is that of the longest training caption, with `<sos>` and `<eos>`.
 
     Attributes:
-        index_B: the index of each pair in its split.
         image_BCHW: RGB values, uint8.
-        source_lengths: for each image the number of tokens of the longest training caption, with `<sos>` and `<eos>`; the
-            length limits of a search refer to it.
-        target_BU: caption ids with `<sos>` and `<eos>`, padded; U = T + 1.
-        target_tokens: the number of target tokens to predict, on the host.
     """
 
-    index_B: Tensor
     image_BCHW: Tensor
-    source_lengths: tuple[int, ...]
-    target_BU: Tensor
-    target_tokens: int
-
-    def twice(self) -> "CaptionBatch":
-        """Return the batch followed by a copy of all its pairs."""
-        return CaptionBatch(
-            index_B=self.index_B.repeat(2),
-            image_BCHW=self.image_BCHW.repeat(2, 1, 1, 1),
-            source_lengths=self.source_lengths * 2,
-            target_BU=self.target_BU.repeat(2, 1),
-            target_tokens=self.target_tokens * 2,
-        )
-
-    @property
-    def inputs_BT(self) -> Tensor:
-        """The input of the decoder under teacher forcing: `<sos>` y_1 … y_{T-1}."""
-        return self.target_BU[:, :-1]
-
-    @property
-    def outputs_BT(self) -> Tensor:
-        """The tokens to predict: y_1 … `<eos>`."""
-        return self.target_BU[:, 1:]
 
 
 @dataclass(frozen=True, slots=True)
