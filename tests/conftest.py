@@ -3,23 +3,18 @@
 import gc
 import itertools
 import os
-import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import hydra
 import pytest
 import torch
 import torch.version
-from omegaconf import OmegaConf
 from program import Program
 from reports import fast_reports, full_reports
 
 import seq2seq_lab.run
-from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.runtime import console
 
 # Parallel tests, and the programs that they start, share the cores.
@@ -100,26 +95,6 @@ def own_list_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """Hide the user's list of runs. Tests share one, because they share runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def files_of_conf_are_parsed_once() -> Iterator[None]:
-    """Cache the files of conf/ and of Hydra, which Hydra reads for each configuration. No test changes them."""
-    folders = (str(CONF_DIR), str(Path(hydra.__file__).parent))
-    parsed: dict[str, bytes] = {}
-    load = OmegaConf.load
-
-    def loaded(file: Any) -> Any:
-        name = getattr(file, "name", file)
-        if not isinstance(name, str) or not name.startswith(folders):
-            return load(file)
-        if name not in parsed:
-            parsed[name] = pickle.dumps(load(file))
-        return pickle.loads(parsed[name])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", staticmethod(loaded))
         yield
 
 

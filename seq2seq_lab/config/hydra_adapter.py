@@ -13,17 +13,21 @@ import hydra
 import omegaconf
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobRuntime, JobStatus, run_job
-from hydra.types import HydraContext, TaskFunction
+from hydra.core.utils import JobRuntime, JobStatus, configure_log, run_job
+from hydra.plugins.config_source import ConfigResult
+from hydra.types import HydraContext, RunMode, TaskFunction
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -39,6 +43,51 @@ READ_BY_HYDRA = ("hydra", "hydra.searchpath", "hydra.job", "hydra.job.env_copy")
 # Composed choices of groups, pickled. The keys name the choices and what Hydra has read for them.
 TEMPLATES: dict[tuple[str, ...], tuple[bytes, list[ConfigNode]]] = {}
 MAX_TEMPLATES = 1000  # of about 30 kB
+# What Hydra has read from a file, pickled. The keys name the file, its time and its size.
+PARSED: dict[tuple[str, int, int], bytes] = {}
+
+
+class _Repository(ConfigRepository):
+    """Hydra's repository of configuration files, which parses a file again only if it has changed."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or source.scheme() != "file":
+            return super().load_config(config_path)
+        file = Path(source.path, source._normalize_file_name(config_path))
+        status = file.stat()
+        key = (str(file), status.st_mtime_ns, status.st_size)
+        if key not in PARSED:
+            PARSED[key] = pickle.dumps(super().load_config(config_path))
+        result: ConfigResult = pickle.loads(PARSED[key])
+        return result
+
+
+class _Loader(ConfigLoaderImpl):
+    """Hydra's loader with a `_Repository`."""
+
+    def __init__(self, search_path: ConfigSearchPath) -> None:
+        super().__init__(search_path)
+        self.repository = _Repository(search_path)
+
+
+class _JobLoader(_Loader):
+    """The loader of the jobs of a multirun, which composes them with `compose`."""
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        # A launcher may have sent it to a process without `initialized`.
+        if config_name == "config" and run_mode is RunMode.RUN and GlobalHydra.instance().is_initialized():
+            return compose(overrides)
+        return super().load_configuration(
+            config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+        )
 
 
 def make_argument_parser() -> argparse.ArgumentParser:
@@ -52,32 +101,39 @@ def find_config_loader() -> ConfigLoader | None:
     return instance.config_loader() if instance.is_initialized() else None
 
 
-def compose(settings: Sequence[str]) -> DictConfig:
+def compose(settings: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
     """Return what `hydra.compose` returns for these settings, with Hydra's own section. Must be called within `initialized`.
 
     Hydra reads about 100 files for each configuration. Here it does so once for each set of chosen values of groups; other
-    keys are set in a copy. Hydra itself composes settings with a prefix or several values, a changed search path, folders of
-    the user, and settings that are not valid.
+    keys are set in a copy. Hydra itself composes settings with a prefix, a changed search path, folders of the user, and
+    settings that are not valid.
+
+    Args:
+        mode: for a multirun, settings with several values are recorded and have no effect.
 
     Raises:
         HydraException, OmegaConfBaseException: from Hydra.
     """
     overrides = OverridesParser.create().parse_overrides(list(settings))
-    if VERSION_BASE and all(map(_is_assignment, overrides)):  # later versions record other things
-        choices = [str(override.input_line) for override in overrides if _is_choice(override)]
+    single = [override for override in overrides if not override.is_sweep_override()]
+    valid = mode is RunMode.MULTIRUN or len(single) == len(overrides)
+    if VERSION_BASE and valid and all(map(_is_assignment, overrides)):  # later versions record other things
+        choices = [str(override.input_line) for override in single if _is_choice(override)]
         node = _compose_choices(choices)
         if node is not None:
             try:
-                _assign(node, overrides, [override for override in overrides if not _is_choice(override)])
+                _assign(node, overrides, [override for override in single if not _is_choice(override)])
             except OmegaConfBaseException:
                 pass
             else:
                 return node
-    return hydra.compose("config", list(settings), return_hydra_config=True)
+    instance = GlobalHydra.instance().hydra
+    assert instance is not None, "called within initialized"
+    return instance.compose_config("config", list(settings), mode, from_shell=False)
 
 
 def _is_assignment(override: Override) -> bool:
-    changed = override.type is OverrideType.CHANGE and not override.is_sweep_override()
+    changed = override.type is OverrideType.CHANGE
     return changed and override.package is None and override.key_or_group not in READ_BY_HYDRA
 
 
@@ -159,18 +215,38 @@ def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
         extensions: a folder of further groups and values, or None.
     """
     with _own_state(), hydra.initialize_config_dir(str(conf), **VERSION_BASE):
+        instance = GlobalHydra.instance().hydra
+        assert instance is not None, "initialize_config_dir creates it"
+        search_path = instance.config_loader.get_search_path()
         if extensions is not None:
-            instance = GlobalHydra.instance().hydra
-            assert instance is not None, "initialize_config_dir creates it"
-            search_path = instance.config_loader.get_search_path()
             search_path.prepend("command-line", f"file://{extensions}", SearchPathQuery(provider="schema"))
-            instance.config_loader = ConfigLoaderImpl(search_path)
+        instance.config_loader = _Loader(search_path)
         yield
 
 
 def run_main(conf: Path, function: TaskFunction) -> None:
     """Run Hydra's own program with the arguments of `sys.argv`."""
     hydra.main(config_path=str(conf), config_name="config", **VERSION_BASE)(function)()
+
+
+def run_multirun(settings: Sequence[str], function: TaskFunction) -> None:
+    """Run the jobs of a multirun with Hydra's sweeper and launcher, as `hydra.main` does.
+
+    Hydra composes the configuration of the multirun twice and that of each job anew; here `compose` does. Must be called
+    within `initialized`.
+    """
+    loader = find_config_loader()
+    assert loader is not None, "called within initialized"
+    node = compose([*settings, "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
+    configure_log(node.hydra.hydra_logging, node.hydra.verbose)
+    callbacks = Callbacks(node)
+    callbacks.on_multirun_start(config=node, config_name="config")
+    context = HydraContext(config_loader=_JobLoader(loader.get_search_path()), callbacks=callbacks)
+    sweeper = Plugins.instance().instantiate_sweeper(
+        config=node, hydra_context=context, task_function=function
+    )
+    sweeper.sweep(arguments=list(node.hydra.overrides.task))
+    callbacks.on_multirun_end(config=node, config_name="config")
 
 
 def register_resolver(name: str, resolver: Callable[..., object]) -> None:

@@ -106,7 +106,7 @@ def run_command(arguments: Sequence[str]) -> None:
                 check_auto(request, line.overrides)
             with optional_output():
                 if request.multirun:
-                    run_study(request, arguments, full)
+                    run_study(request, arguments, [*request.inherited, *line.overrides])
                 else:
                     gc.disable()  # until training: imports and data make many objects, and little garbage
                     (composed,) = request.jobs
@@ -186,12 +186,12 @@ def run_single(composed: Composed, resume_auto: bool, node: DictConfig) -> None:
     begin(composed, folder)
 
 
-def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -> None:
+def run_study(request: Request, arguments: Sequence[str], settings: Sequence[str]) -> None:
     """Check the jobs of a multirun, run them with Hydra's sweeper and launcher, and print their scores.
 
     Args:
         arguments: the command line, for the command that continues the study.
-        full: the same with inherited settings.
+        settings: its settings, with inherited ones.
     """
     from seq2seq_lab.launching import start
     from seq2seq_lab.training import provenance
@@ -204,8 +204,10 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
     provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:
-        # From version 1.4 on, Hydra does not read `hydra.mode` in the files of the groups `study` and `experiment`.
-        run_hydra(["--multirun", *full, *planned.settings], StudyJob(extensions.folder()))
+        with composer():
+            hydra_adapter.run_multirun([*settings, *planned.settings], StudyJob(extensions.folder()))
+    except HydraException as error:
+        raise UserError(str(error)) from error
     except KeyboardInterrupt:
         print(study.format_continue_command(planned, arguments), file=sys.stderr)
         raise

@@ -12,10 +12,12 @@ import hydra
 import pytest
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobRuntime
+from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
@@ -119,8 +121,12 @@ def test_a_composed_run_has_the_folder_the_record_and_the_error_of_hydras_own(
     assert "Error executing job" not in capsys.readouterr().err
 
 
-def by_hydra(settings: list[str]) -> DictConfig:
-    return hydra.compose("config", settings, return_hydra_config=True)
+def by_hydra(settings: list[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+    """Compose with Hydra alone."""
+    with hydra.initialize_config_dir(str(CONF_DIR), **hydra_adapter.VERSION_BASE):
+        instance = GlobalHydra.instance().hydra
+        assert instance is not None
+        return instance.compose_config("config", settings, mode, from_shell=False)
 
 
 def described(node: Any) -> Any:
@@ -156,8 +162,57 @@ def test_composed_choices_with_assignments_are_what_hydra_composes(line: str) ->
     settings = shlex.split(line)
     with hydra_adapter.initialized(CONF_DIR, None):
         first, again = hydra_adapter.compose(settings), hydra_adapter.compose(settings)
-        expected = by_hydra(settings)
-    assert described(first) == described(again) == described(expected)
+    assert described(first) == described(again) == described(by_hydra(settings))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hydra.mode=MULTIRUN",
+        "seed=1,2 attention=dot,additive encoder=gru model.dropout=0 hydra.sweep.dir=a hydra.mode=MULTIRUN",
+        "study=attention seed=range(1,3) 'trainer.max_epochs=choice(1,2)' +study.x=1,2",
+        "task=captions,dialogue metric=[accuracy] logger=none",
+    ],
+)
+def test_a_multirun_is_composed_as_hydra_composes_it(line: str) -> None:
+    settings = shlex.split(line)
+    with hydra_adapter.initialized(CONF_DIR, None):
+        composed = hydra_adapter.compose(settings, RunMode.MULTIRUN)
+    assert described(composed) == described(by_hydra(settings, RunMode.MULTIRUN))
+
+
+def test_the_jobs_of_a_multirun_are_those_of_hydras_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = [
+        *shlex.split("seed=1,2 attention=dot,additive model.dropout=0"),
+        f"hydra.sweep.dir={tmp_path}",
+        "hydra.job.name=x",  # Hydra names it by the file of the function
+    ]
+    jobs: list[Any] = []
+
+    def run(node: DictConfig) -> None:
+        jobs.append((described(node), described(HydraConfig.get())))
+        OmegaConf.resolve(node)
+
+    with hydra_adapter.initialized(CONF_DIR, None):
+        hydra_adapter.run_multirun(settings, run)
+    ours, jobs = jobs, []
+    with hydra_adapter._own_state():
+        monkeypatch.setattr(sys, "argv", ["seq2seq_lab", "--multirun", *settings, "hydra.mode=MULTIRUN"])
+        hydra_adapter.run_main(CONF_DIR, run)
+    assert len(jobs) == 4
+    assert ours == jobs
+
+
+def test_an_edited_file_of_the_users_folder_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "attention").mkdir()
+    for score in (1, 2):
+        (tmp_path / "attention" / "mine.yaml").write_text(f"score: {score}\n")
+        with hydra_adapter.initialized(CONF_DIR, tmp_path):
+            assert hydra_adapter.compose(["attention=mine"]).attention.score == score
+            hydra_adapter.compose(["attention=mine"]).attention.score = 3
 
 
 def test_the_time_is_that_of_each_configuration() -> None:
@@ -182,12 +237,11 @@ def test_the_time_is_that_of_each_configuration() -> None:
     ],
 )
 def test_errors_are_those_of_hydra(line: str) -> None:
-    raised = []
-    for compose in (hydra_adapter.compose, by_hydra):
-        with hydra_adapter.initialized(CONF_DIR, None), pytest.raises(Exception, match=r".") as error:
-            compose(line.split())
-        raised.append((type(error.value), str(error.value)))
-    assert raised[0] == raised[1]
+    with hydra_adapter.initialized(CONF_DIR, None), pytest.raises(Exception, match=r".") as error:
+        hydra_adapter.compose(line.split())
+    with pytest.raises(Exception, match=r".") as expected:
+        by_hydra(line.split())
+    assert (type(error.value), str(error.value)) == (type(expected.value), str(expected.value))
 
 
 def test_changes_of_files_and_of_the_store_are_noticed(
