@@ -13,10 +13,15 @@ from PIL import Image
 from seq2seq_lab import plots
 from seq2seq_lab.metrics import measurement
 from seq2seq_lab.plots import output
-from seq2seq_lab.reporting import run_report
-from seq2seq_lab.tasks.translation import report
+from seq2seq_lab.reporting import figures, run_page, run_report, shown
+from seq2seq_lab.tasks.captions import evaluation as captions
+from seq2seq_lab.tasks.classification import evaluation as classification
+from seq2seq_lab.tasks.classification import report as classes
+from seq2seq_lab.tasks.translation import report as translation
 
 SAMPLES = 40
+DRAWING = ("draw_attention", "draw_confusion", "draw_curves", "draw_groups", "draw_overlays", "draw_shaded")
+USERS = (captions, classes, classification, run_page, run_report, shown, translation)
 SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, measurement.confidence_interval
 
 
@@ -44,14 +49,19 @@ def drawn_once(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
+def svg_if_drawn(figure: Figure) -> str:
+    return plots.render_svg(figure) if figure.axes else "<svg></svg>"
+
+
 @contextmanager
 def fast_reports() -> Iterator[None]:
     """Draw each kind of figure once, save one pixel for each, and draw 40 bootstrap samples for each interval."""
-    names = ("draw_attention", "draw_curves", "draw_groups")
-    pictures = SimpleNamespace(**vars(plots) | {name: drawn_once(getattr(plots, name)) for name in names})
+    drawing = {name: drawn_once(getattr(plots, name)) for name in DRAWING}
+    pictures = SimpleNamespace(**vars(plots) | drawing | {"render_svg": svg_if_drawn})
     with pytest.MonkeyPatch.context() as patch:
-        for module in (report, run_report):
+        for module in USERS:
             patch.setattr(module, "plots", pictures)
+        patch.setattr(figures, "draw_curves", drawing["draw_curves"])
         for module in (plots, output):
             patch.setattr(module, "save_figure", save_pixel)
         patch.setattr(measurement, "confidence_interval", short_interval)
@@ -62,8 +72,9 @@ def fast_reports() -> Iterator[None]:
 def full_reports() -> Iterator[None]:
     """Undo `fast_reports`, which applies to all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (report, run_report):
+        for module in USERS:
             patch.setattr(module, "plots", plots)
+        patch.setattr(figures, "draw_curves", plots.draw_curves)
         for module in (plots, output):
             patch.setattr(module, "save_figure", SAVE_FIGURE)
         patch.setattr(measurement, "confidence_interval", CONFIDENCE_INTERVAL)

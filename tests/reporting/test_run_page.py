@@ -11,6 +11,8 @@ from reporting.test_compare import make_run
 from seq2seq_lab.reporting import advice, run_page
 from seq2seq_lab.reporting.runs import Run, find_runs
 
+pytestmark = pytest.mark.usefixtures("with_full_reports")
+
 WEIGHTS = {
     "title": "big <cat>",
     "columns": ["<sos>", "big", "cat", "<eos>"],
