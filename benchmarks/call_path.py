@@ -49,8 +49,9 @@ def call_paths(settings: Sequence[str]) -> dict[str, Functions]:
 
     def noting(target: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*values: Any, **named: Any) -> Any:
-            frames = [info.frame.f_code for info in reversed(inspect.stack(0)[1:])]
-            found.setdefault(target, [code for code in frames if PACKAGE in Path(code.co_filename).parents])
+            if target not in found:
+                frames = [info.frame.f_code for info in reversed(inspect.stack(0)[1:])]
+                found[target] = [code for code in frames if PACKAGE in Path(code.co_filename).parents]
             return function(*values, **named)
 
         return noted

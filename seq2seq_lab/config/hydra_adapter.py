@@ -52,11 +52,11 @@ class _Repository(ConfigRepository):
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None or source.scheme() != "file":
+        if source is None or source.scheme() not in ("file", "pkg"):
             return super().load_config(config_path)
         file = Path(source.path, source._normalize_file_name(config_path))
-        status = file.stat()
-        key = (str(file), status.st_mtime_ns, status.st_size)
+        status = file.stat() if source.scheme() == "file" else None  # files of packages do not change
+        key = (str(file), status.st_mtime_ns, status.st_size) if status else (str(file), 0, 0)
         if key not in PARSED:
             PARSED[key] = pickle.dumps(super().load_config(config_path))
         result: ConfigResult = pickle.loads(PARSED[key])

@@ -36,6 +36,31 @@ NEUTRAL = tuple(f"trainer.{name}" for name in RESULT_NEUTRAL)
 EVALUATION_KEYS = ("checkpoint", "ensemble", "precision")  # set by the options of an evaluation
 
 
+class Template:
+    """A composed configuration.
+
+    Attributes:
+        unresolved: its values, with references to other keys.
+        references: the dotted keys whose values are such references.
+        values: the resolved values of dotted keys, as texts.
+    """
+
+    def __init__(self, node: DictConfig) -> None:
+        self.unresolved: Any = OmegaConf.to_container(node, resolve=False, enum_to_str=True)
+        self.references = {
+            key
+            for key, value in dotted_settings(self.unresolved)
+            if isinstance(value, str) and value.startswith("${")
+        }
+        self.values = resolved_texts(OmegaConf.create(self.unresolved))
+
+
+def resolved_texts(node: DictConfig) -> dict[str, str]:
+    """Return the resolved values of a configuration as texts, by dotted keys."""
+    resolved: Any = OmegaConf.to_container(node, resolve=True)
+    return {key: text_of(value) for key, value in dotted_settings(resolved)}
+
+
 @dataclass(frozen=True)
 class Naming:
     """The settings that name the groups of runs.
@@ -115,7 +140,7 @@ def _own_settings(runs: Sequence["Run"], keys: Sequence[str], experiment: bool) 
     # Groups whose values differ under equal names: their files include another value of the group.
     unnamed = {group for group in SLOTS if group not in keys and len({one.get(group) for one in changed}) > 1}
     recorded = _recorded_keys(runs) if experiment else None
-    templates: dict[Hashable, dict[str, Any]] = {}
+    templates: dict[Hashable, Template] = {}
     for run, chosen, groups in zip(runs, choices, changed, strict=True):
         given = recorded[run.folder] if recorded is not None else _set_keys(run, chosen, runs, templates)
         yield {
@@ -142,27 +167,26 @@ def _recorded_keys(runs: Sequence["Run"]) -> dict[Any, set[str]] | None:
 
 
 def _set_keys(
-    run: "Run", choices: Mapping[str, str], runs: Sequence["Run"], templates: dict[Hashable, dict[str, Any]]
+    run: "Run", choices: Mapping[str, str], runs: Sequence["Run"], templates: dict[Hashable, Template]
 ) -> set[str]:
     """Return the dotted keys whose values are neither those of the configuration files nor follow from others.
 
     A component that is not installed has no file: the keys returned for it are those that differ between its runs.
 
     Args:
-        templates: unresolved configurations by their choices; new ones are added.
+        templates: configurations by their choices; new ones are added.
     """
     existing = {group: value for group, value in choices.items() if value in group_values(group)}
     lines = tuple(f"{group}={value}" for group, value in existing.items() if group != "logger")
     if lines not in templates:
         with compose.composer():
-            node = without_hydra(compose.compose(lines))
-        templates[lines] = OmegaConf.to_container(node, resolve=False, enum_to_str=True)  # type: ignore[assignment]
+            templates[lines] = Template(without_hydra(compose.compose(lines)))
     unknown = {group for group, value in choices.items() if group not in existing and value != NOT_CHOSEN}
     saved = {key: value for key, value in run.settings.items() if "." in key or key == "init_from"}
     if saved.get(SEARCH_SEED) == "seed":
         del saved[SEARCH_SEED]
     known = {key: value for key, value in saved.items() if key.partition(".")[0] not in unknown}
-    found = _minimal_changes(OmegaConf.create(templates[lines]), known)
+    found = _minimal_changes(templates[lines], known)
     for key in saved.keys() - known.keys():
         group = key.partition(".")[0]
         same = [one for one in runs if one.record["choices"].get(group) == choices[group]]
@@ -171,26 +195,25 @@ def _set_keys(
     return found
 
 
-def _minimal_changes(node: DictConfig, saved: Mapping[str, str]) -> set[str]:
+def _minimal_changes(template: Template, saved: Mapping[str, str]) -> set[str]:
     """Set the saved values in a configuration, as texts, and return the keys that had to be set.
 
     A key that refers to another key is set after it, if its value still differs.
     """
-    unresolved: Any = OmegaConf.to_container(node, resolve=False)
-    references = {
-        key for key, value in dotted_settings(unresolved) if isinstance(value, str) and value.startswith("${")
-    }
     found: set[str] = set()
+    now = template.values
+    node: DictConfig | None = None
     while True:
-        resolved: Any = OmegaConf.to_container(node, resolve=True)
-        now = {key: text_of(value) for key, value in dotted_settings(resolved)}
         wrong = [key for key, value in saved.items() if now.get(key, MISSING) != value and key not in found]
-        values = [key for key in wrong if key not in references]
+        values = [key for key in wrong if key not in template.references]
         if not wrong:
             return found
+        if node is None:
+            node = OmegaConf.create(template.unresolved)
         for key in values or wrong[:1]:
             OmegaConf.update(node, key, saved[key], force_add=True)
             found.add(key)
+        now = resolved_texts(node)
 
 
 def text_of(value: object) -> str:

@@ -39,8 +39,12 @@ def make_run(folder: Path, lines: Sequence[str], *, known: bool = True, **change
 
 def groups_of(folder: Path, lines: Sequence[str], known: bool) -> list[Group]:
     """Return the groups of the runs with these command lines."""
-    runs = [make_run(folder / str(i), line.split(), known=known) for i, line in enumerate(lines)]
-    return group_runs(runs)
+    return group_runs(make_runs(folder, lines, known))
+
+
+def make_runs(folder: Path, lines: Sequence[str], known: bool) -> list[Run]:
+    """Return runs with these command lines."""
+    return [make_run(folder / str(i), line.split(), known=known) for i, line in enumerate(lines)]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -70,8 +74,9 @@ def groups_of(folder: Path, lines: Sequence[str], known: bool) -> list[Group]:
 def test_every_setting_that_was_set_is_named(
     lines: list[str], keys: list[str], known: bool, tmp_path: Path
 ) -> None:
-    for order in (lines, lines[::-1]):
-        groups = groups_of(tmp_path, order, known)
+    runs = make_runs(tmp_path, lines, known)
+    for order in (runs, runs[::-1]):
+        groups = group_runs(order)
         assert sorted(groups[0].varies) == sorted(keys)
         assert len(groups) == (len(lines) if keys else 1)
 
