@@ -387,6 +387,7 @@ def make_trainer(
         stop=stop,
         compute=compute,
         uniform_loss=task.uniform_loss(),
+        snapshot=report.snapshots(model, compute),
     )
 
 

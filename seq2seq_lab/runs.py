@@ -24,11 +24,11 @@ from seq2seq_lab.launching.listing import (
     read_valid_record,
 )
 from seq2seq_lab.reporting import score_tables
+from seq2seq_lab.reporting.animation import animate
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.console import age, duration
 from seq2seq_lab.runtime.tables import print_table
 
-FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
 OPTIONAL = ("time", "ended", "status")  # columns that a narrow terminal does not show
 
 
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if len(runs) != 1:
                 raise UserError(f"--animate={options.animate} needs the folder of one run.")
             animate(Path(runs[0].folder), options.sample, options.animate)
+            print(f"written: {options.animate}")
         elif options.json:
             print_visible(json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False))
         elif len(runs) == 1 and [*map(named_folder, options.folders)] == [Path(runs[0].folder)]:
@@ -75,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "--animate",
         type=Path,
         metavar="FILE.gif",
-        help="draw the attention of a sample over the validations of one run",
+        help="draw the attention of a sample from before the first step to the end of one run",
     )
     arguments.add_argument(
         "--sample", type=int, default=1, metavar="N", help="sample of --animate, counted from 1 (default: 1)"
@@ -184,30 +185,6 @@ def describe_machine(machine: Mapping[str, Any]) -> str | None:
         if machine
         else None
     )
-
-
-def animate(folder: Path, sample: int, path: Path) -> None:
-    """Write the pictures of a sample's attention at each validation of a run as an animation.
-
-    Raises:
-        UserError: the name of the file does not end in .gif, or the run has no such pictures.
-    """
-    from PIL import Image
-
-    if path.suffix.lower() != ".gif":
-        raise UserError(f"--animate={path}: the file has to end in .gif.")
-    pattern = f"sample_{sample}_step_*.png"
-    pictures = sorted((folder / "attention").glob(pattern))
-    if not pictures:
-        raise UserError(
-            f"{folder}: no pictures attention/{pattern}. The run has no attention, or fewer than {sample} samples "
-            f"(task.samples)."
-        )
-    first, *others = [Image.open(picture).convert("RGB") for picture in pictures]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    milliseconds = [FRAME] * len(others) + [3 * FRAME]
-    first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
-    print(f"written: {path}")
 
 
 if __name__ == "__main__":

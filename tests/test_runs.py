@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from programs import runs
 from rewriting import rewrite
 
@@ -106,23 +105,6 @@ def test_the_settings_of_the_command_line(tmp_path: Path, capsys: pytest.Capture
     runs.main([str(tmp_path / "short")])
     shown = " ".join(capsys.readouterr().out.split())
     assert f"overrides {short} logger=none" in shown
-
-
-def test_an_animation_shows_a_sample_at_every_validation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = run(tmp_path / "run", "finished", ended=100)
-    with pytest.raises(SystemExit):
-        runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
-    assert "sample_1_step_*.png" in capsys.readouterr().err
-    (folder / "attention").mkdir()
-    for step, color in ((10, "red"), (20, "blue")):
-        Image.new("RGB", (4, 4), color).save(folder / f"attention/sample_1_step_{step:08d}.png")
-    runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
-    with Image.open(tmp_path / "one.gif") as animation:
-        assert (animation.n_frames, animation.info["loop"]) == (2, 0)
-    with pytest.raises(SystemExit):
-        runs.main([str(folder), "--animate", str(tmp_path / "one.png")])
 
 
 def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,11 @@ class Columns:
         """Return the first examples."""
         return replace(self, **{name: column and column[:count] for name, column in self._columns().items()})
 
+    def select(self, indices: Sequence[int]) -> Self:
+        """Return the examples at these indices."""
+        columns = self._columns().items()
+        return replace(self, **{name: column and [column[i] for i in indices] for name, column in columns})
+
     def _columns(self) -> dict[str, Sequence[Any] | None]:
         return {column.name: getattr(self, column.name) for column in fields(self)}
 

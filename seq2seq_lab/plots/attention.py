@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LONGEST_SIDE = 24.0  # inches; limits the picture of a character-level sentence
 TITLE_SIZE = 11.0  # points
+NOTE_SIZE = 9.0  # points
+NOTE_LINE = 0.18  # inches
 RIGHT = 0.95  # inches for the color bar and its labels
 OVERLAY_SIZE = 1.3  # inches; the width of the picture of one word
 OVERLAYS_IN_A_ROW = 8
@@ -237,7 +239,8 @@ def _arrange(
         text = figure.text(0.5, 1.0, "\n".join(lines), ha="center", va="top", **text_style(font))
         with missing_glyphs_as_boxes():
             above += text.get_window_extent().height / figure.dpi + GAP
-    below = 0.35 if note is not None else 2 * GAP
+    # Always room for two lines: the pictures of an animation have one size.
+    below = 2 * NOTE_LINE + GAP if note is not None else 2 * GAP
     height = above + down + below
     figure.set_size_inches(width, height)
     axes.set_position((left / width, below / height, across / width, down / height))
@@ -246,4 +249,6 @@ def _arrange(
     if lines:
         text.set_y(1 - GAP / height)
     if note is not None:
-        figure.text(left / width, GAP / height, note, fontsize=9, color="0.35", parse_math=False)
+        small = font_for([note], NOTE_SIZE)
+        wrapped = "\n".join(small.wrap(note, width - 2 * GAP, 2))
+        figure.text(GAP / width, (below - GAP) / height, wrapped, va="top", color="0.35", **text_style(small))

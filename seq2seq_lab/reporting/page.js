@@ -244,8 +244,9 @@ function drawMaps() {
     } else {
       const reached = map.frames.filter((frame) => frame.step === undefined || frame.step <= step);
       const last = reached[reached.length - 1];
-      container.replaceChildren(...(last ? [...heatmap(last), rowTable(last), savingBar("attention", () => heatmapSvg(last, example.title))]
-        : [element("p", { className: "note", textContent: "no validation yet" })]));
+      const note = element("p", { className: "note", textContent: last?.note ?? "" });
+      container.replaceChildren(...(last ? [...heatmap(last), note, rowTable(last), savingBar("attention", () => heatmapSvg(last, example.title))]
+        : [element("p", { className: "note", textContent: "no picture yet" })]));
     }
   }
   const frames = framesOf(example);

@@ -24,9 +24,8 @@ from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
 from seq2seq_lab.reporting.figures import curve_labels
 from seq2seq_lab.reporting.frame import framed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
-from seq2seq_lab.reporting.run_page import steps
+from seq2seq_lab.reporting.run_page import heatmap_frame, steps
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
-from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 
 SECTIONS = {
@@ -380,25 +379,13 @@ def attention(runs: Sequence[Run | None], indices: dict[int, int]) -> list[dict[
             continue
         index = indices[id(run)]
         for row in run.heatmaps:
-            maps.setdefault(row["title"], {})[index] = {"frames": [frame(row)]}
+            maps.setdefault(row["title"], {})[index] = {"frames": [heatmap_frame(row)]}
         for row in run.pictures:
             maps.setdefault(row["title"], {})[index] = {"picture": row["picture"]}
     for run in runs:
-        for step, rows in run.validation_heatmaps if run is not None else ():
+        for step, rows in run.snapshots if run is not None else ():
             for row in rows:
                 title = f"validation: {row['title']}"
                 frames = maps.setdefault(title, {}).setdefault(indices[id(run)], {"frames": []})["frames"]
-                frames.append({"step": step, **frame(row)})
+                frames.append({"step": step, "note": row.get("note", ""), **heatmap_frame(row)})
     return [{"title": title, "maps": of_run} for title, of_run in maps.items()]
-
-
-def frame(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a heatmap: names of columns and rows, their directions, weights, and the (column, row) cells of gold links."""
-    columns, rows = row["columns"], row["rows"]
-    return {
-        "x": columns,
-        "y": rows,
-        "directions": [direction_of_words(columns), direction_of_words(rows)],
-        "z": row["weights"],
-        "links": row.get("links", []),
-    }

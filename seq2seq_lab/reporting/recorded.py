@@ -129,7 +129,7 @@ def check_page_rows(run: "Run") -> None:
     Raises:
         UserError: names the file and the entry.
     """
-    validations = [row for _, rows in run.validation_heatmaps for row in rows]
+    validations = [row for _, rows in run.snapshots for row in rows]
     for kind, rows in (
         ("examples", run.examples),
         ("heatmaps", [*run.heatmaps, *validations]),
@@ -137,7 +137,7 @@ def check_page_rows(run: "Run") -> None:
         ("tables", run.tables),
     ):
         for row in rows:
-            _check(row, ROWS[kind], f"{kind} of the page")
+            _check({"note": "", **row}, {**ROWS[kind], "note": str}, f"{kind} of the page")
             if kind == "heatmaps" and not all(map(math.isfinite, chain.from_iterable(row["weights"]))):
                 raise UserError("heatmaps of the page: weights have a value that is not finite")
             if kind == "pictures" and not BASE64.fullmatch(row["picture"]):

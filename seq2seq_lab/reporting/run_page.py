@@ -1,6 +1,7 @@
 """The page of a run: one HTML file with its scores, attention, outputs, figures and next steps."""
 
 import html
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -12,9 +13,11 @@ from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
+from seq2seq_lab.reporting.animation import over_training
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.frame import framed, script
 from seq2seq_lab.reporting.runs import Run, read_finished
+from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import TextTable
 
@@ -26,6 +29,9 @@ HEATMAPS = 6  # on the page
 PICTURES = 6
 OUTPUTS = 12  # of the lowest scores
 UNKNOWN = "The settings of the command are not recorded."
+SLIDERS = 2  # samples whose attention is shown over the training
+FILES = ("parts.js", "heatmap.js", "over_training.js", "run_page.js")
+TYPICAL_ROWS = 12  # outputs of about this length are shown first
 MAX_CELLS = 900  # of a heatmap
 
 
@@ -49,6 +55,7 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
     sections = {
         "Scores": scores(run),
         "Attention": attention(run),
+        "Attention over the training": sliders(run),
         "Curves": figure(training_curves(metrics, run.declared, run.result["unit"]), "curves"),
         "Groups of examples": groups(run),
         "Outputs": outputs(run),
@@ -62,7 +69,7 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
     links = {anchor: name for anchor, (name, _) in shown.items()}
     about = f"<p>{escaped(summary(run))}</p><pre>{escaped(advice.training_command(run) or UNKNOWN)}</pre>"
     main = f'<div class="report">{about}{"".join(body)}</div>'
-    return framed(title(run), links, main, [script("parts.js"), script("run_page.js")])
+    return framed(title(run), links, main, [script(name) for name in FILES])
 
 
 def escaped(text: object) -> str:
@@ -112,7 +119,8 @@ def titled(table: TextTable) -> str:
 def attention(run: Run) -> str:
     """Return the heatmaps of some outputs, each with the columns of highest weight; else the pictures of the task."""
     shown = [row for row in run.heatmaps if len(row["rows"]) * len(row["columns"]) <= MAX_CELLS]
-    shown.sort(key=lambda row: not row.get("links"))  # those with gold links first: they equal the reference
+    # Those with gold links first: they equal the reference.
+    shown.sort(key=lambda row: (not row.get("links"), abs(len(row["rows"]) - TYPICAL_ROWS)))
     references = {row["input"]: row["reference"] for row in run.examples}
     parts = [
         heatmap(row, index, references.get(row["title"]))
@@ -122,6 +130,30 @@ def attention(run: Run) -> str:
         picture = f'<img alt="" src="data:image/png;base64,{row["picture"]}">'
         parts.append(f'<h3>{escaped(row["title"])}</h3><div class="scroll">{picture}</div>')
     return f'<div class="maps">{"".join(f"<div>{part}</div>" for part in parts)}</div>' if parts else ""
+
+
+def sliders(run: Run) -> str:
+    """Return the attention of some samples over the training, for the sliders of `over_training.js`."""
+    parts = []
+    for title, rows in [*over_training(run).items()][:SLIDERS]:
+        if not rows:
+            continue
+        frames = [{"step": row["step"], "note": row["note"], **heatmap_frame(row)} for row in rows]
+        text = json.dumps({"title": title, "frames": frames}, ensure_ascii=False).replace("<", "\\u003c")
+        parts.append(f'<div><script class="frames" type="application/json">{text}</script></div>')
+    return f'<div class="maps">{"".join(parts)}</div>' if parts else ""
+
+
+def heatmap_frame(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a heatmap for `heatmap.js`: names, directions, weights, and the (column, row) cells of gold links."""
+    columns, rows = row["columns"], row["rows"]
+    return {
+        "x": columns,
+        "y": rows,
+        "directions": [direction_of_words(columns), direction_of_words(rows)],
+        "z": row["weights"],
+        "links": row.get("links") or [],
+    }
 
 
 def heatmap(row: Mapping[str, Any], index: int, reference: str | None) -> str:

@@ -18,6 +18,7 @@ from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.run_page import FILE, write_run_page
 from seq2seq_lab.reporting.shown import page_files, show_end, show_validation
+from seq2seq_lab.reporting.snapshots import Snapshots
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.shades import text_lines
@@ -78,6 +79,10 @@ class RunReport:
         self.tracker = tracker
         self.lines: Sequence[str] = ()  # to print at the end
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
+
+    def snapshots(self, model: Any, compute: Compute) -> Snapshots:
+        """Return what writes the attention over the training."""
+        return Snapshots(self.task, self.splits[0], model, compute, self.folder)
 
     def validation(self, evaluation: Any, step: int) -> None:
         """Log the metrics of a validation and show them on one line."""

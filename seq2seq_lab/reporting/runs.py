@@ -128,8 +128,8 @@ class Run:
         return self._rows("heatmaps")
 
     @functools.cached_property
-    def validation_heatmaps(self) -> list[tuple[int, list[dict[str, Any]]]]:
-        """The step of each validation, and the attention weights of its samples; see `heatmaps`."""
+    def snapshots(self) -> list[tuple[int, list[dict[str, Any]]]]:
+        """The steps of the snapshots, and the attention weights of each; see `heatmaps`. "note": the text below it."""
         found = sorted(self.folder.glob("attention/step_*.jsonl"))
         steps = [recorded.STEP_FILE.fullmatch(path.name) for path in found]
         return [(int(step[1]), self._rows("heatmaps", f"attention/{step[0]}")) for step in steps if step]
@@ -152,6 +152,7 @@ class Run:
         names = entry["columns"].items()
         return [
             {name: row.get(column) for name, column in names}
+            | ({"note": row["note"]} if "note" in row else {})
             for row in read_json_lines(self.folder / (file or entry["file"]))
         ]
 

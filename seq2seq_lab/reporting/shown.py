@@ -19,7 +19,7 @@ PAGE_DOTS_PER_INCH = 100
 
 
 def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
-    """Print and log the examples of a validation, and write their weights and pictures."""
+    """Print and log the examples of a validation, and write its pictures."""
     examples = report.examples
     if report.lines:
         console.print_and_log(text_lines(report.lines))
@@ -36,10 +36,6 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
         if picture.logged is not None:
             # One name per picture, because W&B expects pictures of one name to have one size.
             tracker.log_images(f"{prefix}/{picture.logged}", [path], [picture.title], step)
-    if report.heatmaps is not None and report.heatmaps.maps:
-        path = folder / f"attention/step_{step:08d}.jsonl"
-        path.parent.mkdir(exist_ok=True)  # empty outputs have weights and no picture
-        write_json_lines(path, report.heatmaps.records)
 
 
 def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:

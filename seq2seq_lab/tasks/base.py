@@ -32,7 +32,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.loaded import Loaded, Prediction
-from seq2seq_lab.tasks.report import Report
+from seq2seq_lab.tasks.report import Heatmaps, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,7 @@ class Task(ABC):
         loaded: what `seq2seq_lab.load` returns for a run of the task.
         commands: commands suggested after a run, as pairs of their purpose and the program with its arguments, in which
             RUN stands for the run folder.
+        snapshot_metrics: the names of the metrics, besides the primary one, of `snapshot`.
     """
 
     uses: ClassVar[frozenset[str]]
@@ -208,6 +209,7 @@ class Task(ABC):
     files: tuple[str, ...] = ()
     loaded: ClassVar[type[Loaded]] = Loaded
     commands: Mapping[str, tuple[str, ...]] = {}
+    snapshot_metrics: Sequence[str] = ()
 
     @classmethod
     def replacement(cls, group: str, slot: Slot) -> str:
@@ -320,6 +322,14 @@ class Task(ABC):
         raise UserError(
             f"{type(self).__name__} predicts nothing. Add a method predict to the class; see docs/extending.md."
         )
+
+    def snapshot(self, split: Any, model: Any) -> Any | None:
+        """Return the part of the validation split whose attention is written over the training; None without attention."""
+        return None
+
+    def snapshot_heatmaps(self, split: Any, evaluation: Any) -> Heatmaps:
+        """Return the attention of the result of `snapshot`, for example of its first examples."""
+        return Heatmaps(maps=())
 
     def baselines(self, split: Any) -> Iterable[Baseline]:
         """Return the results of trivial baselines on a test split. Only rank 0 calls it, once per split after the training.

@@ -83,6 +83,11 @@ def evaluation_splits(
     return splits if limit is None else [split.first(limit) for split in splits]
 
 
+def spread(count: int, total: int) -> list[int]:
+    """Return `count` indices below `total`, or all of them, at equal distances: a data set may be sorted by class."""
+    return [i * total // count for i in range(count)] if count < total else [*range(total)]
+
+
 def prefixes_of_tests(names: Iterable[str]) -> dict[str, str]:
     """Return the prefix of the metrics of each test set: `test` for the first one, `test/NAME` for the others.
 

@@ -30,6 +30,10 @@ WARM_UP_STEPS = 10  # not counted in the throughput: the first steps choose kern
 FAST_DEV_STEPS = 3
 
 
+def no_snapshot(step: int, always: bool) -> None:
+    """Write nothing."""
+
+
 class Trainer:
     """Trains a model on a task.
 
@@ -42,6 +46,7 @@ class Trainer:
         stop: checked after every step and every batch of a validation.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
         uniform_loss: see `Task.uniform_loss`.
+        snapshot: called before the first step and after each step with the step and whether the model is validated there.
     """
 
     def __init__(
@@ -62,11 +67,13 @@ class Trainer:
         stop: StopSignals,
         compute: Compute,
         uniform_loss: float | None = None,
+        snapshot: Callable[[int, bool], None] = no_snapshot,
     ) -> None:
         self.task = task
         self.model = model
         self.data = data
         self.validate = validate
+        self.snapshot = snapshot
         self.optimizer = optimizer
         self.settings = settings
         self.tracker = tracker
@@ -133,6 +140,8 @@ class Trainer:
             if state.step and self._validation_due() and state.validated != state.step:
                 epoch = state.epoch + (state.position > 0)  # at position 0, the one before has just ended
                 self._validate(partial(progress.show_validation, state.step, epoch, self._best_score()))
+            elif not state.step:
+                self._snapshot(always=True)
             while not self.done:
                 start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)
@@ -186,6 +195,7 @@ class Trainer:
         if signal_number:
             ranks.barrier()  # a launcher ends all ranks when the first one ends
             raise Preempted(signal_number)
+        self._snapshot(always=False)
 
     def _exchange_requests(self) -> tuple[int, bool]:
         """Return the signal to stop, 0 without one, and whether a checkpoint is due. All ranks return the same.
@@ -244,6 +254,7 @@ class Trainer:
             self.checkpoints.save(state, task_state)  # a resumed run begins with this validation
             raise
         state.validation_seconds += time.perf_counter() - start
+        self._snapshot(always=True)
         if monitor not in values:
             raise UserError(
                 f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
@@ -255,6 +266,11 @@ class Trainer:
         loss = values.get(self.settings.tie_breaker or "", math.nan)
         state.keep_score(value, loss if math.isfinite(loss) else None)
         self.checkpoints.save(state, task_state)
+
+    def _snapshot(self, always: bool) -> None:
+        start = time.perf_counter()
+        self.snapshot(self.state.step, always)
+        self.state.validation_seconds += time.perf_counter() - start
 
     def _best_score(self) -> str:
         """Return the best value of the monitored metric with its name; empty before the first validation."""

@@ -32,7 +32,7 @@ from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, effects, figures, group_tests, page, table_files
+from seq2seq_lab.reporting import comparison, effects, figures, group_tests, page, run_page, table_files
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.reporting.shown import page_files
@@ -1238,4 +1238,4 @@ def test_the_page_follows_the_direction_of_texts_in_a_browser(
 
 def test_a_heatmap_has_the_directions_of_its_texts() -> None:
     row = {"columns": ["<sos>", "זה", "<eos>"], "rows": ["this", "<eos>"], "weights": []}
-    assert page.frame(row)["directions"] == ["rtl", "ltr"]
+    assert run_page.heatmap_frame(row)["directions"] == ["rtl", "ltr"]

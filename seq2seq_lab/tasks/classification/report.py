@@ -15,6 +15,7 @@ from seq2seq_lab.tasks.classification.data import ClassificationSplit
 from seq2seq_lab.tasks.classification.evaluation import relative
 from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report, ReportTable
+from seq2seq_lab.tasks.splits import spread
 from seq2seq_lab.tasks.text import Vocabulary
 
 SHADED = 20  # texts in the picture and the page of shaded texts
@@ -142,11 +143,6 @@ class ClassificationReport:
             marked = [] if outputs.deciding is None else np.flatnonzero(outputs.deciding[i]).tolist()
             shown.append(shades.ShadedText(words, relative(weights).tolist(), caption, marked))
         return shown
-
-
-def spread(count: int, total: int) -> list[int]:
-    """Return `count` indices below `total`, or all of them, at equal distances: a data set may be sorted by class."""
-    return [i * total // count for i in range(count)] if count < total else [*range(total)]
 
 
 def confusion(evaluation: Evaluation) -> Array:

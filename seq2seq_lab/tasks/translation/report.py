@@ -129,7 +129,6 @@ class TranslationReport:
         samples = self.evaluation.samples
         return Report(
             examples=self._examples(samples),
-            heatmaps=self._heatmaps(samples),
             pictures=self._pictures("sample", samples, step),
         )
 
@@ -147,7 +146,7 @@ class TranslationReport:
             shown["worst"] = self._worst()
         return Report(
             examples=self._examples(range(len(evaluation.texts))),
-            heatmaps=self._heatmaps(sorted(evaluation.hypotheses)),
+            heatmaps=self.heatmaps(sorted(evaluation.hypotheses)),
             files=scored_files(dotted(prefix), evaluation),
             **shown,
         )
@@ -247,7 +246,7 @@ class TranslationReport:
             links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
         return drawn, links
 
-    def _heatmaps(self, indices: Sequence[int]) -> Heatmaps:
+    def heatmaps(self, indices: Sequence[int]) -> Heatmaps:
         """Return the attention weights of some sentences, with a row of weights per target token."""
         maps = []
         for i in indices:

@@ -29,9 +29,9 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, EvaluationData, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
-from seq2seq_lab.tasks.report import Report
+from seq2seq_lab.tasks.report import Heatmaps, Report
 from seq2seq_lab.tasks.settings import TranslationSettings
-from seq2seq_lab.tasks.splits import evaluation_splits
+from seq2seq_lab.tasks.splits import evaluation_splits, spread
 from seq2seq_lab.tasks.text import corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 
 NO_LANGUAGE = frozenset(("source", "target"))  # the default labels of dataset=parallel
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
+KEPT_OF_TEST = 200  # further ones of the first test set, which pages show
+SNAPSHOT_EXAMPLES = 16  # whose metrics a picture of the training shows
 
 
 class TranslationTask(Task):
@@ -79,6 +81,7 @@ class TranslationTask(Task):
     sources = ("tokens", "subwords")
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
+    snapshot_metrics = ("aer",)
     unit = "target_tokens"
     files = ("tokenizer",)
     loaded = LoadedTranslation
@@ -306,12 +309,31 @@ class TranslationTask(Task):
             metrics=self.metrics,
             also=also,
             samples=samples,
-            kept_at_end=self.choose_samples(split.text, KEPT_ATTENTION),
+            kept_at_end=self.kept_at_end(split),
         )
+
+    def kept_at_end(self, split: TranslationSplit) -> set[int]:
+        """Return the examples whose attention the final evaluation keeps; of `test` also evenly spaced ones."""
+        more = spread(KEPT_OF_TEST, len(split.text)) if split.prefix == "test" else ()
+        return {*self.choose_samples(split.text, KEPT_ATTENTION), *more}
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
         """Return the indices of the examples of a split whose attention is kept; see `evaluation.choose_samples`."""
         return choose_samples(text, count)
+
+    def snapshot(self, split: TranslationSplit, model: Seq2Seq) -> TranslationSplit | None:
+        """See `Task.snapshot`: the samples of a validation, and more examples for the metrics."""
+        if not self.settings.samples or not model.attends:
+            return None
+        indices = self.choose_samples(split.text, max(SNAPSHOT_EXAMPLES, self.settings.samples))
+        return replace(
+            split, text=split.text.select(indices), tokens=split.tokens.select(torch.tensor(indices))
+        )
+
+    def snapshot_heatmaps(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> Heatmaps:
+        """See `Task.snapshot_heatmaps`."""
+        shown = TranslationReport(split, evaluation, self.tokenizers, self.settings.join_subwords)
+        return shown.heatmaps(range(self.settings.samples))
 
     def baselines(self, split: TranslationSplit) -> list[Baseline]:
         """Return the result of the source sentences as translations."""
