@@ -1,6 +1,7 @@
 """`python -m seq2seq_lab.evaluate RUN_FOLDER`: score a trained run, any of its checkpoints, on any test set."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     """Score a run together with the other ranks. Only rank 0 writes and prints the metrics."""
     from seq2seq_lab.launching import evaluation
     from seq2seq_lab.reporting import score_tables
+    from seq2seq_lab.reporting.run_page import write_run_page
     from seq2seq_lab.runtime import console
 
     with ranks.main_first():  # the others then read what it has downloaded
@@ -173,8 +175,15 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         *((f"{label} signature", text) for label, text in score_tables.signatures(scores, everything=True)),
         ("checkpoint", run.checkpoint),
         ("written to", str(folder)),
+        ("page", str(write_run_page(folder, compare_commands(run.folder, folder)))),
     ]
     console.print_and_log(console.closing_summary(score_tables.score_tables(scores), facts, {}))
+
+
+def compare_commands(run: Path, evaluation: Path) -> dict[str, list[str]]:
+    """Return the command that compares an evaluation with its run, by purpose."""
+    words = ["python", "-m", "seq2seq_lab.compare", shlex.quote(str(run)), shlex.quote(str(evaluation))]
+    return {"compare it with the run": words}
 
 
 if __name__ == "__main__":

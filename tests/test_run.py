@@ -236,7 +236,7 @@ class TestFolder:
         }
         assert {path.name for path in (folder / "attention").iterdir()} == {
             *(f"worst_{number}{ending}" for number in (1, 2, 3) for ending in (".png", ".pdf")),
-            *(f"step_{step:08d}.jsonl" for step in (STEPS, 2 * STEPS)),
+            *(f"step_{step:08d}.jsonl" for step in (0, 1, 3, STEPS, 2 * STEPS)),
             *(
                 f"sample_{number}{ending}"
                 for number in (1, 2)

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
 from seq2seq_lab.data.tokenizers.turns import TURN
@@ -133,6 +134,7 @@ class Dialogue:
         UserError: generated dialogues are not in this language.
     """
 
+    licence: ClassVar[str] = GENERATED
     path: str | None
     encoding: str | None
     language: str

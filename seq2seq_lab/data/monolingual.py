@@ -1,12 +1,13 @@
 """The data set for language models: a text, or one side of the generated grammar."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data import text
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.minimal_pairs import contrasts
+from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
@@ -38,6 +39,7 @@ class Monolingual:
         UserError: a value out of range.
     """
 
+    licence: ClassVar[str] = GENERATED
     path: str | None
     encoding: str | None
     column: str | int | None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import Corpus
@@ -39,6 +39,9 @@ class Multi30k:
     first training pairs; the whole file is still checked.
     """
 
+    licence: ClassVar[str] = (
+        "non-commercial research and education (the Multi30k data set); captions of Flickr30k"
+    )
     path: str | None
     hub: str
     source: Language

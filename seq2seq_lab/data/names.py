@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
+from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, list_folder, plain_name, read_lines
 from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
 from seq2seq_lab.errors import UserError
@@ -88,6 +90,7 @@ class Names:
         UserError: a value is out of range.
     """
 
+    licence: ClassVar[str] = GENERATED
     path: str | None
     encoding: str | None
     names: Count

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.config.type_checks import AtMost, Count
 from seq2seq_lab.data.captions import Box, CaptionCorpus, CaptionedImages
+from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.text import SPLITS
 
 CANVAS = 32  # pixels
@@ -56,6 +57,7 @@ class Scenes:
         seed: random seed of the data; it does not depend on the `seed` of the run.
     """
 
+    licence: ClassVar[str] = GENERATED
     train: Count
     validation: Count
     test: Count

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data import text
@@ -27,6 +27,7 @@ class Tatoeba:
     tokens on a side are excluded from all splits; `limit` keeps the first of the remaining training pairs.
     """
 
+    licence: ClassVar[str] = "CC BY 2.0 FR (tatoeba.org)"
     path: str | None
     url: str
     member: str

@@ -37,6 +37,7 @@ def draw_attention(
     room: int | None = None,
     note: str | None = None,
     light: bool = False,
+    scale: str = "attention weight",
     axes: "Axes | None" = None,
 ) -> "Figure":
     """Draw an attention matrix, source tokens along the top and output tokens down the side, on a scale from 0 to 1.
@@ -50,6 +51,7 @@ def draw_attention(
             longer output only the first tokens are drawn.
         note: a short text below the picture, for example the number of steps.
         light: draw high weights dark on white, for print.
+        scale: what the weights are, beside the color bar.
         axes: draw here, without a color bar; None for a figure of fitting size.
 
     Returns:
@@ -94,7 +96,7 @@ def draw_attention(
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
     lettering = Font(column_font.families, TITLE_SIZE)
-    _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note)
+    _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note, scale)
     return figure
 
 
@@ -227,6 +229,7 @@ def _arrange(
     title: str | None,
     font: Font,
     note: str | None,
+    scale: str,
 ) -> None:
     """Set the size of a heatmap's figure and the positions of its parts; `left`, `top` and `cell` are in inches."""
     axes = image.axes
@@ -245,7 +248,7 @@ def _arrange(
     figure.set_size_inches(width, height)
     axes.set_position((left / width, below / height, across / width, down / height))
     bar_axes = figure.add_axes(((left + across + GAP) / width, below / height, 0.12 / width, down / height))
-    figure.colorbar(image, cax=bar_axes, label="attention weight", ticks=[0, 0.25, 0.5, 0.75, 1])
+    figure.colorbar(image, cax=bar_axes, label=scale, ticks=[0, 0.25, 0.5, 0.75, 1])
     if lines:
         text.set_y(1 - GAP / height)
     if note is not None:

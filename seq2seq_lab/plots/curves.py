@@ -78,7 +78,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
-    for text in axes.legend(loc="lower left", frameon=False).get_texts():
+    for text in axes.legend(loc="best", frameon=False).get_texts():
         text.set_parse_math(False)
     set_fonts(texts_of(figure))
     return figure

@@ -70,7 +70,8 @@ function heatmap({ x, y, z, links, directions }) {
 }
 
 /* A table that says in words what each row attends to; with gold links, whether that is right. */
-function rowTable({ x, y, z, links }) {
+function rowTable({ x, y, z, links, scale }) {
+  if (scale !== "attention weight") return "";
   const gold = y.map((_, row) => links.filter(([, other]) => other === row).map(([column]) => column));
   const known = links.length > 0, heads = ["row", "output", "attends most to (weight)", ...(known ? ["gold alignment", ""] : [])];
   const rows = z.map((weights, row) => {

@@ -46,7 +46,9 @@ class Template:
     """
 
     def __init__(self, node: DictConfig) -> None:
-        self.unresolved: Any = OmegaConf.to_container(node, resolve=False, enum_to_str=True)
+        container = OmegaConf.to_container(node, resolve=False, enum_to_str=True)
+        assert isinstance(container, dict)
+        self.unresolved = {str(key): value for key, value in container.items()}
         self.references = {
             key
             for key, value in dotted_settings(self.unresolved)

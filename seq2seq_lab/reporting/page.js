@@ -251,6 +251,7 @@ function drawMaps() {
   }
   const frames = framesOf(example);
   at("scale").hidden = at("pointing").hidden = frames.length === 0; // pictures have their own scale
+  at("unit").textContent = frames[0]?.scale ?? "";
   at("gold").hidden = !frames.some((frame) => frame.links.length);
   at("to-output").hidden = !data.examples.some(({ inputs }) => inputs.some(([input]) => input === example.title));
 }

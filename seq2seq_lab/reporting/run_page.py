@@ -20,6 +20,7 @@ from seq2seq_lab.reporting.runs import Run, read_finished
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import TextTable
+from seq2seq_lab.tasks.report import ATTENTION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
         "Scores": scores(run),
         "Attention": attention(run),
         "Attention over the training": sliders(run),
-        "Curves": figure(training_curves(metrics, run.declared, run.result["unit"]), "curves"),
+        "Curves": curves(run, metrics),
         "Groups of examples": groups(run),
         "Outputs": outputs(run),
         "What to do next": steps(advice.advise(run, metrics), commands),
@@ -100,6 +101,13 @@ def summary(run: Run) -> str:
     if result.get(f"test/{declared.primary}_confidence"):
         text += " (± 95% interval over test examples, not over seeds)"
     return f"{text}. {advice.against_baseline(result, declared)}".strip()
+
+
+def curves(run: Run, metrics: Sequence[Mapping[str, float]]) -> str:
+    """Return the curves of the training; nothing for an evaluation."""
+    if run.is_evaluation:
+        return ""
+    return figure(training_curves(metrics, run.declared, run.result["unit"]), "curves")
 
 
 def scores(run: Run) -> str:
@@ -153,6 +161,7 @@ def heatmap_frame(row: Mapping[str, Any]) -> dict[str, Any]:
         "directions": [direction_of_words(columns), direction_of_words(rows)],
         "z": row["weights"],
         "links": row.get("links") or [],
+        "scale": row.get("scale") or ATTENTION,
     }
 
 
@@ -179,11 +188,13 @@ def heatmap(row: Mapping[str, Any], index: int, reference: str | None) -> str:
     else:
         note = "" if reference is None else f"reference: {reference}"
         heads, lines = heads[:3], [line[:3] for line in lines]
-    drawn = plots.draw_attention(weights_RC, row["columns"], row["rows"], None, links)
+    scale = row.get("scale") or ATTENTION
+    drawn = plots.draw_attention(weights_RC, row["columns"], row["rows"], None, links, scale=scale)
     table = f'<div class="scroll">{html_table(heads, lines)}</div>'
+    words = f"<details><summary>what each row attends to</summary>{table}</details>"
     return (
         f'<h3>{escaped(row["title"])}</h3><p class="note">{escaped(note)}</p>{figure(drawn, f"attention_{index}")}'
-        f"<details><summary>what each row attends to</summary>{table}</details>"
+        f"{words if scale == ATTENTION else ''}"
     )
 
 
@@ -235,7 +246,8 @@ def marked(text: str, reference: str) -> str:
 def steps(advised: Iterable[advice.Advice], commands: Mapping[str, Sequence[str]]) -> str:
     """Return advice with its reasons, and the commands to continue with."""
     items = "".join(
-        f"<li>{escaped(one.reason)}{f'<pre>{html.escape(one.command)}</pre>' if one.command else ''}</li>"
+        f"<li>{escaped(one.reason)}{f' Read {html.escape(one.reading)}.' if one.reading else ''}"
+        f"{f'<pre>{html.escape(one.command)}</pre>' if one.command else ''}</li>"
         for one in advised
     )
     lines = "".join(
@@ -247,13 +259,26 @@ def steps(advised: Iterable[advice.Advice], commands: Mapping[str, Sequence[str]
 
 def card(run: Run) -> str:
     """Return the model card: the model, its data, its training and its limits."""
-    result, record, settings = run.result, run.record, run.settings
+    record, settings = run.record, run.settings
     sizes = ", ".join(f"{name} {count:,}" for name, count in record["data"]["sizes"].items())
-    unit = result["unit"].replace("_", " ")
     facts = [
         ("task", settings.get("task", "")),
         ("data", f"{settings.get('dataset') or 'of the task'} (fingerprint {run.recorded['data']}): {sizes}"),
-        ("licence of the data", advice.licence(settings.get("dataset", ""))),
+        ("licence of the data", advice.licence(settings)),
+        *(evaluation_facts(run.result) if run.is_evaluation else training_facts(run.result)),
+        ("seed", run.seed),
+        ("machine", run.recorded["machine"]),
+        ("code", run.recorded["code"]),
+        ("settings that were given", run.recorded["overrides"]),
+        ("limits", advice.limits(run)),
+    ]
+    return f'<div class="scroll">{html_table(["", ""], facts)}</div>'
+
+
+def training_facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of the model card about the training."""
+    unit = result["unit"].replace("_", " ")
+    return [
         (
             "parameters",
             f"{result['num_parameters']:,}, {result['num_trainable_parameters']:,} of them trained",
@@ -264,10 +289,13 @@ def card(run: Run) -> str:
         ),
         ("checkpoint", f"{result['best_checkpoint']}, the best by {result['monitor']}"),
         ("precision", f"training {result['precision']}, test {result['test_precision']}"),
-        ("seed", run.seed),
-        ("machine", run.recorded["machine"]),
-        ("code", run.recorded["code"]),
-        ("settings that were given", run.recorded["overrides"]),
-        ("limits", advice.limits(run)),
     ]
-    return f'<div class="scroll">{html_table(["", ""], facts)}</div>'
+
+
+def evaluation_facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of the model card about the evaluated run."""
+    return [
+        ("evaluated run", result["run"]),
+        ("checkpoint", result["checkpoint"]),
+        ("precision", f"test {result['precision']}"),
+    ]

@@ -59,6 +59,11 @@ class Run:
     damaged: dict[str, str]
 
     @property
+    def is_evaluation(self) -> bool:
+        """Whether it is an evaluation of a run: it has no training of its own."""
+        return "run" in self.result
+
+    @property
     def seed(self) -> str:
         """The seed."""
         return self.settings[SEED]

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+ATTENTION = "attention weight"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """Examples of a split with the outputs of the model.
@@ -58,6 +61,7 @@ class Heatmap:
         columns, rows: the names of columns and rows.
         weights: for each name of `rows`, a row of weights.
         links: the (column, row) cells to outline.
+        scale: what the weights are, for the color bar.
     """
 
     title: str
@@ -65,6 +69,7 @@ class Heatmap:
     rows: Sequence[str]
     weights: Sequence[Sequence[float]]
     links: Sequence[tuple[int, int]] = ()
+    scale: str = ATTENTION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,9 @@ class Heatmaps:
     maps: Sequence[Heatmap]
     name: str = "attention"
     keys: Mapping[str, str] = field(
-        default_factory=lambda: {one: one for one in ("title", "columns", "rows", "weights", "links")}
+        default_factory=lambda: {
+            one: one for one in ("title", "columns", "rows", "weights", "links", "scale")
+        }
     )
 
     @property

@@ -2,12 +2,16 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from reporting.test_compare import make_run
 
+from seq2seq_lab.data.licences import GENERATED, UNKNOWN
+from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.reporting import advice, run_page
 from seq2seq_lab.reporting.runs import Run, find_runs
 
@@ -77,6 +81,7 @@ def changed(run: Run, **result: Any) -> Any:
         declared=run.declared,
         recorded={"overrides": "seed=1 trainer.max_epochs=4 attention=dot"},
         seed="1",
+        is_evaluation=False,
         examples=run.examples,
     )
 
@@ -129,3 +134,56 @@ def test_a_figure_follows_the_theme_of_the_page() -> None:
     html = run_page.heatmap(WEIGHTS, 1, None)
     assert "currentColor" in html
     assert "#000000" not in html
+
+
+def test_a_confusion_matrix_is_not_said_to_be_attention() -> None:
+    html = run_page.heatmap({**WEIGHTS, "links": None, "scale": "share of the true class"}, 1, None)
+    assert "share of the true class" in html
+    assert "attention weight" not in html
+    assert "attends" not in html
+    assert "attention weight" in run_page.heatmap(WEIGHTS, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "licence"),
+    [
+        ("grammar.Grammar", "null", GENERATED),
+        ("grammar.Grammar", None, GENERATED),
+        ("names.Names", "null", GENERATED),
+        ("names.Names", "my/names", UNKNOWN),
+        ("tatoeba.Tatoeba", "eng-fra.txt", Tatoeba.licence),
+        ("parallel.Parallel", None, UNKNOWN),
+        ("of_the_user.Mine", None, UNKNOWN),
+    ],
+)
+def test_the_licence_is_that_of_the_data_set(target: str, path: str | None, licence: str) -> None:
+    settings = {"dataset._target_": f"seq2seq_lab.data.{target}"} | ({"dataset.path": path} if path else {})
+    assert advice.licence(settings) == licence
+
+
+def test_every_data_set_of_the_package_has_a_licence_or_reads_files_of_the_user() -> None:
+    for file in (Path(__file__).parents[2] / "conf" / "dataset").iterdir():
+        target = yaml.safe_load(file.read_text("utf-8")).get("_target_")
+        if target is not None and target.rpartition(".")[2] not in ("Parallel", "ImageFolder"):
+            assert advice.licence({"dataset._target_": target}) != UNKNOWN, file.name
+
+
+def test_advice_names_the_document_that_explains_it(run: Run) -> None:
+    found = [*advice.advise(changed(run, **{"test/loops": 0.004}), [])]
+    reading = {one.reading for one in found} - {""}
+    assert {"docs/tutorial.md, lesson 6", "docs/studies.md"} == reading
+    for one in reading:
+        file, _, lesson = one.partition(", ")
+        text = (Path(__file__).parents[2] / file).read_text("utf-8")
+        assert f"## {lesson.capitalize()}" in text
+    assert "Read docs/studies.md." in text_of(run_page.steps(found, {}))
+
+
+def test_the_page_of_an_evaluation_has_no_training(run: Run) -> None:
+    facts = {"run": "outputs/one", "checkpoint": "step_00000100", "precision": "fp32"}
+    one = changed(run)
+    one.result |= facts
+    one.is_evaluation = True
+    assert run_page.curves(one, []) == ""
+    assert ("evaluated run", "outputs/one") in run_page.evaluation_facts(one.result)
+    assert all("Train" not in found.reason for found in advice.advise(one, curve(1, 3, 4)))

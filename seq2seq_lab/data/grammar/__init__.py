@@ -8,13 +8,14 @@ English: negation, pronouns before the verb, agreement of the participle, questi
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from seq2seq_lab.config.type_checks import AtMost, Count, Within
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar.clauses import Clauses
 from seq2seq_lab.data.grammar.phrase import Combination, english_text, french_text, gold
 from seq2seq_lab.data.grammar.verb_phrases import combinations
+from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.errors import UserError
 
 MOST_SENTENCES = 1_000_000
@@ -46,6 +47,7 @@ class Grammar:
     held-out combinations.
     """
 
+    licence: ClassVar[str] = GENERATED
     train: Count
     validation: Count
     test: Count

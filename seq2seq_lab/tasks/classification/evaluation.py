@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRIMARY = "accuracy"
+RELATIVE = "weight relative to the greatest one"
 METRICS: tuple[Metric, ...] = (
     *CLASS_METRICS,
     MeanLoss("classification", "cross-entropy"),
@@ -67,7 +68,9 @@ class ClassPrediction(Prediction):
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure":
         """Return the weights relative to the greatest one as a figure; see `Prediction.figure`."""
         weights_1S = relative(self.weights)[None]
-        return plots.draw_attention(weights_1S, self.tokens, [self.text], self.source, light=light, axes=ax)
+        return plots.draw_attention(
+            weights_1S, self.tokens, [self.text], self.source, light=light, scale=RELATIVE, axes=ax
+        )
 
 
 def relative(weights: Array) -> Array:

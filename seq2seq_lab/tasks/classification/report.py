@@ -12,7 +12,7 @@ from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime import shades
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.classification.data import ClassificationSplit
-from seq2seq_lab.tasks.classification.evaluation import relative
+from seq2seq_lab.tasks.classification.evaluation import RELATIVE, relative
 from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report, ReportTable
 from seq2seq_lab.tasks.splits import spread
@@ -22,6 +22,7 @@ SHADED = 20  # texts in the picture and the page of shaded texts
 CLASS_HEADS = ("class", "texts", "precision", "recall", "F1")
 COLUMNS = {"input": "text", "reference": "label", "output": "prediction", "score": "probability_of_label"}
 NOTE = "The score is the probability that the model gives to the true class."
+SHARE = "share of the true class"  # the scale of the confusion matrix
 CONFUSION = "confusion matrix: share of each true class (rows) by predicted class (columns)"
 
 
@@ -117,7 +118,9 @@ class ClassificationReport:
     def _confusion_map(self, counts_CC: Array) -> Heatmap:
         classes = self.vocabulary.classes
         shares_CC = counts_CC / np.maximum(1, counts_CC.sum(1, keepdims=True))
-        return Heatmap(title=CONFUSION, columns=classes, rows=classes, weights=shares_CC.tolist())
+        return Heatmap(
+            title=CONFUSION, columns=classes, rows=classes, weights=shares_CC.tolist(), scale=SHARE
+        )
 
     def _weight_maps(self, indices: Sequence[int], shown: Sequence[shades.ShadedText]) -> list[Heatmap]:
         return [
@@ -126,6 +129,7 @@ class ClassificationReport:
                 columns=[f"{position} {word}" for position, word in enumerate(one.words, start=1)],
                 rows=["weight"],
                 weights=[one.weights],
+                scale=RELATIVE,
             )
             for i, one in zip(indices, shown, strict=True)
         ]

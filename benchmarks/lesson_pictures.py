@@ -1,0 +1,81 @@
+"""Draw the pictures of the lessons in docs/tutorial.md.
+
+python -m benchmarks.lesson_pictures --location RUN --bahdanau RUN
+
+The other pictures are of the run in the package (`demo`). RUN are runs of `python -m seq2seq_lab attention=location` and
+`python -m seq2seq_lab decoder=bahdanau`.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+import seq2seq_lab
+from seq2seq_lab import plots
+from seq2seq_lab.config.run_folder import read_result
+from seq2seq_lab.config.run_folders import DEMO_FOLDER
+from seq2seq_lab.errors import report_errors
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.measurement import GroupValue
+from seq2seq_lab.reporting.run_report import training_curves
+from seq2seq_lab.reporting.score_tables import RECORDED
+from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
+
+FOLDER = Path(__file__).parents[1] / "docs" / "images"
+SENTENCE = "the sad nurses do not see him."
+LENGTH = "bleu_by_length"
+DOTS_PER_INCH = 100
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the pictures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.lesson_pictures", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--location", type=Path, required=True, metavar="RUN")
+    parser.add_argument("--bahdanau", type=Path, required=True, metavar="RUN")
+    options = parser.parse_args(arguments)
+    with report_errors():
+        for name, figure in pictures(options.location, options.bahdanau).items():
+            (FOLDER / f"{name}.png").write_bytes(plots.render_png(figure, DOTS_PER_INCH))
+            print(f"written: {FOLDER / name}.png")
+
+
+def pictures(location: Path, bahdanau: Path) -> Mapping[str, Figure]:
+    """Return the figure of each lesson by the name of its file."""
+    result = read_result(DEMO_FOLDER)
+    declared = Declarations.read(result)
+    vanilla = json.loads(RECORDED.read_text("utf-8"))["groups"][LENGTH]
+    groups = {"model=attn": result[f"test/{LENGTH}"], "model=vanilla": vanilla}
+    lengths = {name: [GroupValue(**row) for row in rows] for name, rows in groups.items()}
+    demo = seq2seq_lab.load(DEMO_FOLDER, device="cpu")
+    return {
+        "lesson_1": plots.draw_groups(lengths, declared.groupings[LENGTH]),
+        "lesson_2": demo.plot_attention(SENTENCE),
+        "lesson_3": beside({"attention=additive": demo, "attention=location": opened(location)}),
+        "lesson_4": beside({"decoder=luong": demo, "decoder=bahdanau": opened(bahdanau)}),
+        "lesson_5": training_curves(read_metrics(DEMO_FOLDER / METRICS_FILE), declared, result["unit"]),
+    }
+
+
+def opened(folder: Path) -> Any:
+    """Return a run on the CPU."""
+    return seq2seq_lab.load(folder, device="cpu")
+
+
+def beside(runs: Mapping[str, Any]) -> Figure:
+    """Draw the attention of two runs for the same sentence."""
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    for axes, (title, run) in zip(figure.subplots(1, len(runs)), runs.items(), strict=True):
+        (prediction,) = run.predict([SENTENCE])
+        prediction.figure(ax=axes)
+        axes.set_title(title)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
