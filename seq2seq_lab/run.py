@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab.config import foreign
-from seq2seq_lab.config.job_hash import compute_job_hash, computed_settings
+from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.run_folder import RUN_FORMAT, cover, folder_marks, read_finished_result, write_covered
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.config.slots import named_components
@@ -307,8 +307,7 @@ def set_threads(
         return
     file = job.folder.parent / threads.FILE  # of a study
     if job.config.study.name is None:
-        same = compute_job_hash({**job.plain, "seed": 0})
-        file = threads.file_of_today(cache_folder(job.config.cache_dir), same)
+        file = threads.file_of_today(cache_folder(job.config.cache_dir), job.plain)
     parts = settings.micro_batches
     threads.choose_threads(task, model, data.train, micro_batches=parts, compute=compute, file=file)
 

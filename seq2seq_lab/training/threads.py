@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast, device_name
@@ -95,13 +96,16 @@ def choose_threads(
     log.info("A training step takes %s threads; chosen: %s (trainer.threads=auto).", measured, chosen)
 
 
-def file_of_today(cache: Path, settings: str) -> Path:
-    """Return the file of the numbers that runs with the same settings have measured today; those of other days are removed.
+def file_of_today(cache: Path, config: Mapping[str, Any]) -> Path:
+    """Return the file of the numbers that runs with the same settings, but any seed, have measured today.
+
+    Those of other days are removed.
 
     Args:
         cache: the user's folder of cached data.
-        settings: identifies the settings.
+        config: the plain configuration.
     """
+    settings = compute_job_hash({**config, "seed": 0})
     file = cache / "threads" / f"{settings}-{date.today()}.json"
     for old in file.parent.glob(f"{settings}-*.json"):
         if old != file:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
@@ -118,13 +119,16 @@ def test_jobs_that_measure_at_the_same_time_use_the_number_written_first(
 
 
 def test_later_runs_of_the_day_use_the_number_of_the_first_one(tmp_path: Path) -> None:
-    file = threads.file_of_today(tmp_path, "settings")
-    assert threads.file_of_today(tmp_path, "other") != file
+    with composer():
+        config = compose_job([]).plain
+    file = threads.file_of_today(tmp_path, config)
+    assert threads.file_of_today(tmp_path, {**config, "seed": 2}) == file
+    assert threads.file_of_today(tmp_path, {**config, "readout": None}) != file
     choose_threads(SlowWith(2), nn.Linear(3, 1), Data(), micro_batches=1, compute=COMPUTE, file=file)  # type: ignore[arg-type]
     assert file.is_file()
-    yesterday = file.with_name("settings-2026-01-01.json")
+    yesterday = file.with_name(f"{file.name[:10]}-2026-01-01.json")
     file.rename(yesterday)
-    assert threads.file_of_today(tmp_path, "settings") == file
+    assert threads.file_of_today(tmp_path, config) == file
     assert not yesterday.exists()
 
 
