@@ -13,8 +13,8 @@ from reporting.test_compare import make_run
 
 from seq2seq_lab.config.run_folder import cover
 from seq2seq_lab.config.schema import Precision
-from seq2seq_lab.metrics.base import Measurement
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.reporting import run_page
