@@ -169,6 +169,7 @@ def test_sacrebleu_finds_the_same_in_the_written_files(
     folder = tmp_path / "evaluation"
     evaluate.main([str(run.folder), "--output", str(folder)])
     result = read_result(folder)
+    assert "evaluated run" in (folder / "report.html").read_text("utf-8")
     bleu, chrf, ter = sacrebleu(folder, "", "-m", "bleu", "chrf", "ter")
     papers = sacrebleu(
         folder,
