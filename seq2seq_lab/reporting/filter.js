@@ -38,7 +38,8 @@ function columnOf(name, columns) {
     if (found.length === 1) return found[0];
     if (found.length) throw new FilterError(`${name} is a part of several columns: ${found.map((one) => one.label).join(", ")}`);
   }
-  throw new FilterError(`${name} is not a column. Columns: ${columns.map((one) => one.label).join(", ")}`);
+  const main = columns.filter((one) => one.shown === 0), more = columns.length - main.length;
+  throw new FilterError(`${name} is not a column. Columns: ${main.map((one) => one.label).join(", ")}, and ${more} that "Columns: all" shows`);
 }
 
 function comparison(column, operator, wanted) {

@@ -1069,6 +1069,7 @@ def test_the_operators_of_the_filter_in_a_browser(study: Path, tmp_path: Path, b
         assert (seen["kept"][text], seen["problems"][text]) == (runs, ""), text
     for text, problem in wrong.items():
         assert problem in seen["problems"][text], text
+        assert "optimizer" not in seen["problems"][text], "only the columns that differ are listed"
         assert seen["kept"][text] == seen["kept"]["same_length<200%"], "the last filter without a mistake"
 
 
