@@ -470,7 +470,7 @@ def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path
 class TestResume:
     DROPOUT = (
         *("model.dropout=0.3", "trainer.log_every_steps=3", "trainer.checkpoint_every_steps=2"),
-        "dataset.test_compositional=16",
+        *("dataset.validation=8", "dataset.test=4", "dataset.test_compositional=4"),
     )
 
     @pytest.mark.parametrize(
