@@ -441,15 +441,13 @@ def test_settings_that_do_not_change_the_results_do_not_rename_the_jobs(program:
     assert compute_job_hash(default) == compute_job_hash(other) == "c0689e0b9b"
 
 
-@pytest.mark.parametrize("setting", NEUTRAL)
-def test_jobs_that_differ_only_in_such_a_setting_have_different_folders(
-    program: Program, setting: str
-) -> None:
-    key, value = setting.split("=")
-    default = OmegaConf.select(OmegaConf.create(compose.compose_run([]).plain), key)
-    line = ("-m", f"{key}={default},{value}", "study.name=mine")
-    assert len(program(*line)) == 2
-    assert len({job.folder for job in program.jobs}) == 2
+def test_jobs_that_differ_only_in_such_a_setting_have_different_folders(program: Program) -> None:
+    cells = ",".join(f"{{{setting.replace('=', ':')}}}" for setting in ("seed=1", *NEUTRAL))
+    line = ("-m", f"hydra.sweeper.cells=[{cells}]", "study.name=mine")
+    assert program(*line) == [1] * (1 + len(NEUTRAL))
+    assert len({job.folder for job in program.jobs}) == len(program.jobs)
+    default, *others = ({**job.plain, "study": None} for job in program.jobs)
+    assert len({str(other) for other in others if other != default}) == len(NEUTRAL)
     assert program(*line) == []
 
 
