@@ -1,5 +1,6 @@
 """Replaces the slowest parts of a run, which few tests check: drawing its figures and resampling for its intervals."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,13 +36,16 @@ def short_interval(value: Any, rows: Any, clusters: Any, samples: int) -> float:
 
 
 def drawn_once(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw the first picture of each kind, which is given by the arguments that are not empty; the others stay empty."""
-    kinds = set()
+    """Draw the first picture of each kind, which is given by the arguments that are not empty; the others stay empty.
+
+    Forked ranks draw none: each would draw the first one again.
+    """
+    kinds, process = set(), os.getpid()
 
     def drawn(*positional: Any, **named: Any) -> Figure:
         values = {**dict(enumerate(positional)), **named}
         kind = frozenset(name for name, value in values.items() if hasattr(value, "shape") or value)
-        if kind in kinds:
+        if kind in kinds or os.getpid() != process:
             return Figure()
         kinds.add(kind)
         return draw(*positional, **named)
