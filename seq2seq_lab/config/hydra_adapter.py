@@ -232,7 +232,7 @@ def run_main(conf: Path, function: TaskFunction) -> None:
 def run_multirun(settings: Sequence[str], function: TaskFunction) -> None:
     """Run the jobs of a multirun with Hydra's sweeper and launcher, as `hydra.main` does.
 
-    Hydra composes the configuration of the multirun twice and that of each job anew; here `compose` does. Must be called
+    Hydra composes the whole configuration for each job and twice for the multirun; here `compose` does. Must be called
     within `initialized`.
     """
     loader = find_config_loader()
