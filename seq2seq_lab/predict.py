@@ -3,6 +3,7 @@
 import argparse
 import io
 import itertools
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ OPTIONS = {
     "attention": None,
     "light": False,
     "attention_maps": None,
+    "export": None,
     "count": None,
     "log_probs": False,
 }
@@ -115,6 +117,13 @@ def add_translation(arguments: argparse.ArgumentParser) -> None:
         help="draw the attention of every layer and head of a Transformer as FILE.encoder.png, FILE.decoder.png and "
         "FILE.cross.png, for each line; of a language model as FILE.decoder.png",
     )
+    group.add_argument(
+        "--export",
+        type=Path,
+        metavar="FOLDER",
+        help="instead of translating, write the weights, the vocabulary and a program of plain PyTorch that translates with "
+        "them to a new folder; for models such as the default one",
+    )
 
 
 def add_language_model(arguments: argparse.ArgumentParser) -> None:
@@ -153,6 +162,9 @@ def predict(options: argparse.Namespace) -> None:
             raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes, options.others)
     refuse_options(run, options)
+    if options.export is not None:
+        export(run, options, files)
+        return
     for path in pictures:
         path.parent.mkdir(parents=True, exist_ok=True)
     if run.reads == "files":
@@ -182,6 +194,26 @@ def refuse_options(run: Any, options: argparse.Namespace) -> None:
                 f"{flag(name)}: runs of {type(run.task).__name__} do not have this option. Leave it out. Options of the "
                 f"task: {known or 'none'}."
             )
+
+
+def export(run: Any, options: argparse.Namespace, files: Sequence[str]) -> None:
+    """Export the model of a run, and print how to use it.
+
+    Raises:
+        UserError: other options or files are given, or the run cannot be exported.
+    """
+    others = [*files, *(flag(name) for name in given_options(options) if name != "export")]
+    others += ["--max-tokens"] if options.max_tokens is not None else []
+    if others:
+        raise UserError(f"--export={options.export} translates no text. Leave out {' '.join(others)}.")
+    run.export(options.export)
+    sentence = test_input(run) or "TEXT"
+    print_visible(
+        f"Written to {options.export}; README.md describes the files. To translate without seq2seq_lab:"
+    )
+    print_visible(
+        f"  echo {shlex.quote(sentence)} | python {shlex.quote(str(options.export / 'translate.py'))}"
+    )
 
 
 def given_options(options: argparse.Namespace) -> list[str]:

@@ -45,6 +45,11 @@ class VocabularyTokenizer(Tokenizer):
         self.min_frequency = min_frequency
         self.max_size = max_size
 
+    @property
+    def types(self) -> Sequence[str]:
+        """The token of each id."""
+        return tuple(self._tokens)
+
     def train(self, lines: Iterable[str]) -> None:
         """Number the tokens by decreasing frequency, tokens of equal frequency alphabetically."""
         counts: Counter[str] = Counter()

@@ -8,30 +8,34 @@ from typing import Any
 import regex
 
 from seq2seq_lab.data.languages import lowercase
+from seq2seq_lab.data.tokenizers.base import Tokenizer
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
 from seq2seq_lab.data.words import ATTACHED, ATTACHED_2, LETTER
 
 
-def _piece(attached: str, one: str = "") -> Any:
-    """Return the expression of a token.
+def _parts(attached: str, one: str = "") -> tuple[str, str]:
+    """Return the expressions of a word and of a symbol.
 
     Args:
         attached: the characters that belong to the one before them, in brackets an expression.
         one: an alternative, several characters that are one symbol.
     """
-    letters = rf"(?:{LETTER}[{attached}]*+)++"
     symbol = rf"(?:{one}[^\p{{L}}\p{{N}}_\s\x1c-\x1f])[{attached}\p{{Emoji_Modifier}}]*+"
     # Emoji after a zero-width joiner are one symbol with those before it.
-    return regex.compile(
-        rf"(?P<elided>{letters}['’](?={LETTER}))|(?P<word>{letters})|(?P<symbol>{symbol}(?:(?<=\u200d){symbol})*+)"
-    )
+    return rf"(?:{LETTER}[{attached}]*+)++", rf"{symbol}(?:(?<=\u200d){symbol})*+"
 
 
+def _piece(letters: str, symbol: str) -> Any:
+    """Return the expression of a token; see `_parts`."""
+    return regex.compile(rf"(?P<elided>{letters}['’](?={LETTER}))|(?P<word>{letters})|(?P<symbol>{symbol})")
+
+
+_PARTS = _parts(ATTACHED, r"\p{Regional_Indicator}{2}|")  # two letters of a flag
 # By `Tokenizer.rules`.
 _PIECE: dict[int, Any] = {
     1: re.compile(r"(?P<elided>\w+['’](?=\w))|(?P<word>\w+)|(?P<symbol>[^\w\s])"),
-    2: _piece(ATTACHED_2),
-    3: _piece(ATTACHED, r"\p{Regional_Indicator}{2}|"),  # two letters of a flag
+    2: _piece(*_parts(ATTACHED_2)),
+    3: _piece(*_PARTS),
 }
 
 
@@ -45,6 +49,19 @@ class WordTokenizer(JoinedTokenizer):
     Decoding returns the text except for unknown words and white space: each run of white space (also tabs, no-break spaces
     and line separators) becomes one space, and none remains at the ends.
     """
+
+    @property
+    def pattern(self) -> str:
+        """The expression of a token for the library `regex`, for programs without this package.
+
+        The groups `left` and `right` match the neighbors that a joiner separates the token from. For tokenizers that do not
+        lowercase, with the current `rules`.
+        """
+        assert self.rules == Tokenizer.rules
+        assert not self.lowercase
+        letters, symbol = _PARTS
+        before, after = r"(?<=(?P<left>[^\s\x1c-\x1f]))", rf"(?=(?P<right>{LETTER}))"
+        return rf"{letters}['’]{after}|{letters}|(?:{before})?+{symbol}(?:{after})?+"
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         return _pieces(line, self.case if self.lowercase else None, self.rules)

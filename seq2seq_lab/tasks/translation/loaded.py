@@ -25,6 +25,7 @@ from seq2seq_lab.runtime.shades import shade_matrix
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
+from seq2seq_lab.tasks.translation.export import COVERED, export
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +98,7 @@ class LoadedTranslation(Loaded):
     options = frozenset(
         {
             *("nbest", "scores", "alignments", "replace_unknown", "weights"),
-            *("attention", "light", "attention_maps"),
+            *("attention", "light", "attention_maps", "export"),
         }
     )
 
@@ -160,6 +161,20 @@ class LoadedTranslation(Loaded):
                     for one, text in zip(found[i], texts, strict=True)
                 ]
         return found
+
+    def export(self, folder: str | Path) -> None:
+        """Write the model to a new folder, with a program of plain PyTorch that translates without this package.
+
+        The README.md in it describes the files.
+
+        Raises:
+            UserError: the folder exists or cannot be written, or the model is not covered. Then nothing is written.
+        """
+        if self.task.name != "translation":
+            raise UserError(f"--export: task={self.task.name} cannot be exported. {COVERED}")
+        languages = " → ".join(self.tokenizers.languages or ("unknown",))
+        about = {"run": self.folder.name, "checkpoint": self.checkpoint, "languages": languages}
+        export(self.model, self.tokenizers, self.search, Path(folder), about)
 
     @torch.no_grad()
     def plot_attention_maps(self, sentence: str, first: int = 0) -> dict[str, "Figure"]:

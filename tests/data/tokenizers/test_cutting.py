@@ -1,9 +1,13 @@
 """Where word, char and whitespace cut a line, and what they do with what they do not know."""
 
+import sys
+import unicodedata
+
 import pytest
+import regex
 from odd_lines import ODD, make, trained
 
-from seq2seq_lab.data.tokenizers import UNK, Tokenizer
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer, WordTokenizer
 
 
 def pieces(tokenizer: Tokenizer, line: str) -> list[str | None]:
@@ -28,6 +32,21 @@ def test_word_puts_the_joiner_on_symbols_and_elided_words_only(line: str, expect
     tokenizer.train([line])
     assert pieces(tokenizer, line) == expected
     assert tokenizer.decode(tokenizer.encode([line])[0]) == line
+
+
+def test_the_pattern_of_word_cuts_as_word_does() -> None:
+    numbers = [*range(0x3400), *range(0x3400, 0xD800, 97), *range(0xE000, sys.maxunicode + 1, 97)]
+    assigned = [letter for letter in map(chr, numbers) if unicodedata.category(letter) != "Cn"]
+    lines = [*ODD, "".join(assigned), *(f".{one}. {one}a'{one} ({one} ￭{one}" for one in assigned)]
+    tokenizer = make("word")
+    assert isinstance(tokenizer, WordTokenizer)
+    pattern = regex.compile(tokenizer.pattern)
+    for line in lines:
+        found = [
+            "￭" * bool(piece["left"]) + (piece[0] if piece[0] != "￭" else "<￭>") + "￭" * bool(piece["right"])
+            for piece in pattern.finditer(line)
+        ]
+        assert found == [*tokenizer._cut(line)], line
 
 
 def test_word_spans_of_unknown_words_are_those_of_the_line() -> None:
