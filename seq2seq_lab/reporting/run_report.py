@@ -181,9 +181,10 @@ def report_evaluations(
             plots.save_for_print(plots.draw_groups(tests, grouping), picture)
             title = f"{grouping.declaration.label} by {grouping.label}"
             tracker.log_images(f"test/{key}", [picture], [title], step)
+    result = finite(result)
     scores = score_tables.overall_tables(result, everything=True)[0]
     tracker.log_table("test/scores", ["metric", *scores.heads[1:]], scores.rows, step)
-    return finite(result), lines
+    return result, lines
 
 
 def resume_command(folder: Path) -> str:

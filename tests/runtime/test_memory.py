@@ -13,7 +13,7 @@ TOO_MUCH = 2**50  # float32 values
 
 def test_a_refused_allocation_names_the_batch_and_the_keys() -> None:
     with (
-        pytest.raises(UserError, match=r"step 12\b.* source 2 × 7, target 2 × 6\b.*trainer\.micro_batches"),
+        pytest.raises(UserError, match=r"step 12\b.* target 2 × 6, source 2 × 7\b.*trainer\.micro_batches"),
         memory_errors("step 12", batch_of([[4] * 5, [4] * 3], [[4] * 4, [4] * 2]), TRAINING),
     ):
         torch.empty(TOO_MUCH)
