@@ -30,6 +30,8 @@ class Snapshots:
         if self.split is not None:
             self.evaluate = task.evaluator(self.split, model, compute, also=self.names)
             self.declared = Declarations.of(self.evaluate.metrics, (), task.primary).metrics
+            # No others: the first loss waits for the snapshot of step 0, and their libraries take time to import.
+            self.evaluate.metrics = [one for one in self.evaluate.metrics if one.name in self.names]
 
     def __call__(self, step: int, always: bool) -> None:
         """Write the snapshot of a step, if it is due or `always`, and not written yet. All ranks call it together."""
