@@ -44,6 +44,12 @@ _UNSPACED = regex.compile(_UNSPACED_LETTER)
 _SYMBOL = rf"[^\p{{L}}\p{{N}}{ATTACHED}_!-~]"
 _UNIT = regex.compile(rf"{_CLUSTER}|{_SYMBOL}++|(?:(?!{_UNSPACED_LETTER}|{_SYMBOL}).)++", regex.DOTALL)
 _LETTERS = regex.compile(rf"{_CLUSTER}|(?:(?!{_UNSPACED_LETTER}){LETTER}[{ATTACHED}]*+)++")
+# The same for texts of Latin letters, in a quarter of the time; a combining mark is not one of them.
+_LATIN = "".join(map(chr, range(0x300)))
+_LATIN_LETTERS = re.compile(
+    f"(?:[{re.escape(''.join(regex.findall(LETTER, _LATIN)))}]"
+    f"[{re.escape(''.join(regex.findall(f'[{ATTACHED}]', _LATIN)))}]*)+"
+)
 _ATTACHED = regex.compile(rf"[{ATTACHED}]")
 _CHANGED = regex.compile(rf"[{ATTACHED}\p{{Emoji_Modifier}}\p{{Regional_Indicator}}]")
 _LONG = 5  # letters without a space between them, on average: more than the words of these scripts have
@@ -89,7 +95,8 @@ def graphemes(text: str) -> list[str]:
 
 def letter_words(text: str) -> list[str]:
     """Return the words of a text without punctuation and symbols."""
-    return _LETTERS.findall(text)
+    pattern = _LATIN_LETTERS if max(text, default="") <= _LATIN[-1] else _LETTERS
+    return pattern.findall(text)
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:

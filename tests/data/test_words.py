@@ -1,12 +1,13 @@
 """Letters and words in scripts with and without spaces."""
 
 import re
-from itertools import accumulate
+from itertools import accumulate, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seq2seq_lab.data import words as words_module
 from seq2seq_lab.data.words import is_letter, is_unspaced, letter_words, words
 
 
@@ -90,3 +91,16 @@ def test_text_without_spaces_is_found(line: str, expected: bool) -> None:
 def test_what_belongs_to_a_letter_is_a_letter() -> None:
     assert all(map(is_letter, "a1_é\u0301\u200d\u200c\u00adि"))
     assert not any(map(is_letter, " .।、😀-"))
+
+
+def test_the_pattern_for_latin_letters_finds_the_same_words() -> None:
+    latin = [chr(code) for code in range(0x300)]
+    texts = ["".join(pair) for pair in product(latin[:0x180], ("", "a", "\u00ad", "1 b", "-"))]
+    texts += [
+        "".join(latin),
+        "",
+        "l'été n’est pas fini\u00adé",
+        "cafe\u0301 au lait",
+        "naïve façade, no. 7_b",
+    ]
+    assert [letter_words(text) for text in texts] == [words_module._LETTERS.findall(text) for text in texts]

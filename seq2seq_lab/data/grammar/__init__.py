@@ -6,12 +6,14 @@ English: negation, pronouns before the verb, agreement of the participle, questi
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from random import Random
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import AtMost, Count, Within
-from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.grammar.cache import Pair, cached
 from seq2seq_lab.data.grammar.clauses import Clauses
 from seq2seq_lab.data.grammar.phrase import Combination, english_text, french_text, gold
 from seq2seq_lab.data.grammar.verb_phrases import combinations
@@ -24,11 +26,6 @@ MOST_REPEATS = 1_000
 """After this many consecutive sentences that no split can use, the grammar counts as exhausted."""
 MOST_HELD_OUT = 0.5
 """A greater share of held-out combinations would leave too little to learn from."""
-
-
-class _Pair(NamedTuple):
-    gold: Gold
-    phenomena: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +68,23 @@ class Grammar:
             )
 
     def load(self) -> Corpus:
-        """Generate the corpus. Raises `UserError` if the grammar has fewer sentences than requested."""
+        """Generate the corpus, or read it from the cache. Raises `UserError` if the grammar has fewer sentences."""
+        splits = {name: _parallel(pairs) for name, pairs in cached(asdict(self), self._generate).items()}
+        return Corpus("en", "fr", splits.pop("train"), splits.pop("validation"), splits)
+
+    def _generate(self) -> dict[str, list[Pair]]:
         random = Random(self.seed)
         pairs, compositional = self._distinct(Clauses(random), held_out(random, self.held_out_share))
         # Shuffle, because the short sentences are drawn first: later draws of them are repeats.
         Random(self.seed).shuffle(pairs)
         end = self.train + self.validation
-        train, validation, test = pairs[: self.train], pairs[self.train : end], pairs[end:]
-        tests = {"test": _parallel(test)}
-        if self.test_compositional > 0:
-            tests["test_compositional"] = _parallel(compositional)
-        return Corpus("en", "fr", _parallel(train), _parallel(validation), tests)
+        splits = {"train": pairs[: self.train], "validation": pairs[self.train : end], "test": pairs[end:]}
+        return splits | ({"test_compositional": compositional} if self.test_compositional > 0 else {})
 
-    def _distinct(self, clauses: Clauses, held: frozenset[Combination]) -> tuple[list[_Pair], list[_Pair]]:
+    def _distinct(self, clauses: Clauses, held: frozenset[Combination]) -> tuple[list[Pair], list[Pair]]:
         """Draw pairs without a held-out combination, and pairs with one."""
         wanted = (self.train + self.validation + self.test, self.test_compositional)
-        drawn: tuple[list[_Pair], list[_Pair]] = ([], [])
+        drawn: tuple[list[Pair], list[Pair]] = ([], [])
         sources: set[tuple[str, ...]] = set()
         useless = 0
         while len(drawn[0]) < wanted[0] or len(drawn[1]) < wanted[1]:
@@ -96,7 +94,7 @@ class Grammar:
                 pair = gold(sentence)
                 if pair.source_words not in sources:
                     sources.add(pair.source_words)
-                    drawn[has_held].append(_Pair(pair, frozenset(sentence.phenomena)))
+                    drawn[has_held].append(Pair(pair, frozenset(sentence.phenomena)))
                     useless = 0
                     continue
             useless += 1
@@ -122,7 +120,7 @@ def held_out(random: Random, share: float) -> frozenset[Combination]:
     return frozenset(held)
 
 
-def _parallel(pairs: list[_Pair]) -> ParallelText:
+def _parallel(pairs: Sequence[Pair]) -> ParallelText:
     golds = [pair.gold for pair in pairs]
     return ParallelText(
         [english_text(pair.source_words) for pair in golds],
