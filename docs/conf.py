@@ -40,7 +40,7 @@ def inline_formula(writer: HTML5Translator, node: nodes.math) -> None:
 
 
 def displayed_formula(writer: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula on a line of its own; see `inline_formula`."""
+    """Write a formula on a separate line; see `inline_formula`."""
     writer.body.append(convert(node.astext(), display="block"))
     raise nodes.SkipNode
 

@@ -60,7 +60,7 @@ class Run:
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether it is an evaluation of a run: it has no training of its own."""
+        """Whether it is an evaluation of a run: then it has no training curves."""
         return "run" in self.result
 
     @property
