@@ -259,13 +259,18 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path for a new version of a file, which replaces the file unless the block raises an error."""
+    """Yield a temporary path for a new version of a file, which replaces the file unless the block raises an error.
+
+    The block may also make a folder, which gets the name of one that does not exist.
+    """
     # Parallel jobs, also on several machines, share a cache.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield temporary
         temporary.replace(path)
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
 
 

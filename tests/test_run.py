@@ -80,6 +80,8 @@ KEY = "0123456789abcdef" * 2 + "fedcba98"
 SECRET = "correct-horse-battery-staple"
 UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train/peak_memory_mib")
 
+TRANSLATION_KEYS = ["source", "reference", "hypothesis", "sentence_bleu", "source_words", "phenomena"]
+
 
 @cache
 def composed(overrides: tuple[str, ...]) -> tuple[Config, dict[str, Any], dict[str, str]]:
@@ -245,14 +247,7 @@ class TestFolder:
         }
         lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
         assert len(lines) == 16
-        assert set(json.loads(lines[0])) == {
-            "source",
-            "reference",
-            "hypothesis",
-            "sentence_bleu",
-            "source_words",
-            "phenomena",
-        }
+        assert [*json.loads(lines[0])] == TRANSLATION_KEYS
         (row, *_) = map(json.loads, (folder / "attention.test.jsonl").read_text("utf-8").splitlines())
         assert len(row["weights"]) == len(row["target_tokens"])
         for weights in row["weights"]:
@@ -398,16 +393,7 @@ class TestWandb:
         folder, record = recorded
         (path,) = record.values("test/translations.path")
         content = json.loads(next(folder.glob(f"wandb/*/files/{path}")).read_text("utf-8"))
-        columns = [
-            "source",
-            "reference",
-            "hypothesis",
-            "sentence_bleu",
-            "source_words",
-            "phenomena",
-            "picture",
-        ]
-        assert content["columns"] == columns
+        assert content["columns"] == [*TRANSLATION_KEYS, "picture"]
         assert len(content["data"]) == 16
         scores = [row[3] for row in content["data"]]
         assert scores == sorted(scores)  # the worst first

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,16 @@ RESULT_NEUTRAL = (
     *("checkpoint_every_minutes", "profile"),
 )
 STALE = ".stale-"  # between the hash and a number: a folder of files that were moved out of the job's folder
+
+
+def computing_lines(overrides: Sequence[str]) -> list[str]:
+    """Return the settings of a command line that change what a run computes."""
+    sections = (line.lstrip("+~").partition("=")[0].partition(".")[0] for line in overrides)
+    return [
+        line
+        for line, section in zip(overrides, sections, strict=True)
+        if section not in (*NOT_COMPUTED, "hydra")
+    ]
 
 
 def compute_job_hash(config: Mapping[str, Any]) -> str:

@@ -66,7 +66,12 @@ def output_parent(folder: Path, cache: Path) -> Path:
     Args:
         cache: the user's folder of cached data.
     """
-    return cache / DEMO if folder.resolve() == DEMO_FOLDER.resolve() else folder
+    return cache / DEMO if is_demo(folder) else folder
+
+
+def is_demo(folder: Path) -> bool:
+    """Return whether a folder is that of the run that the package contains."""
+    return folder.resolve() == DEMO_FOLDER.resolve()
 
 
 def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
-from seq2seq_lab.config.job_hash import NOT_COMPUTED
+from seq2seq_lab.config.job_hash import NOT_COMPUTED, computing_lines
 from seq2seq_lab.config.run_folder import SCORED, find_damage, read_result, read_run_json
 from seq2seq_lab.config.run_folders import RUNS, named_folder, run_folders
 from seq2seq_lab.config.upgrade import renamed_settings
@@ -147,12 +147,7 @@ def read_valid_record(folder: Path) -> dict[str, Any]:
 
 def given(overrides: Sequence[str]) -> str:
     """Return the settings of a command line that change what a run computes, as one text."""
-    kept = [
-        line
-        for line in overrides
-        if line.lstrip("+~").partition("=")[0].partition(".")[0] not in NOT_COMPUTED
-    ]
-    return shlex.join(kept)
+    return shlex.join(computing_lines(overrides))
 
 
 def changed_groups(choices: Mapping[str, str]) -> str:

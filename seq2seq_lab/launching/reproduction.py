@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from seq2seq_lab.config.run_folder import read_finished_result, read_record
-from seq2seq_lab.config.run_folders import DEMO_FOLDER
+from seq2seq_lab.config.run_folders import is_demo
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder, remove_folder, sha256
 from seq2seq_lab.launching.evaluation import check_output
@@ -31,7 +31,7 @@ def reproduce(folder: Path, output: Path | None = None, changes: Sequence[str] =
             damaged, or the new folder exists.
     """
     read_record(folder)  # refuses a folder without a run
-    if folder.resolve() == DEMO_FOLDER.resolve():
+    if is_demo(folder):
         raise UserError(
             "demo has rounded weights, which no training gives. To train such a model: python -m seq2seq_lab"
         )

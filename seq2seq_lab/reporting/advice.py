@@ -7,8 +7,7 @@ from typing import Any
 
 from seq2seq_lab.config import extensions
 from seq2seq_lab.data.corpus import UNKNOWN
-from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.licences import UNKNOWN as UNKNOWN_LICENCE
+from seq2seq_lab.data.licences import GENERATED, NOT_KNOWN
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.runs import Run
@@ -156,9 +155,9 @@ def licence(settings: Mapping[str, str]) -> str:
             multi30k.Multi30k,
         )
     }
-    found = known.get(settings.get("dataset._target_", ""), UNKNOWN_LICENCE)
+    found = known.get(settings.get("dataset._target_", ""), NOT_KNOWN)
     own_files = settings.get("dataset.path", "null") != "null"
-    return UNKNOWN_LICENCE if found == GENERATED and own_files else found
+    return NOT_KNOWN if found == GENERATED and own_files else found
 
 
 def limits(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -61,7 +62,7 @@ def _effects(table: Table) -> Iterator[Effect]:
         scores = [group.values(table.score) for group in (worse, better)]
         if len(changed) != 1 or better.runs[0].test_set != worse.runs[0].test_set or not all(scores):
             continue
-        low, high = (sum(values) / len(values) for values in scores)
+        low, high = map(statistics.mean, scores)
         found = table.pairs.get((better, worse))  # of the worse one from the better one
         turned = None if found is None else replace(found, value=-found.value)
         yield Effect(changed[0], worse, better, high - low, turned)

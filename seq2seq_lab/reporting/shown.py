@@ -1,7 +1,7 @@
 """Prints, writes and logs the report of an evaluation."""
 
 import base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,9 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
     if report.lines:
         console.print_and_log(text_lines(report.lines))
     elif examples is not None and examples.rows:
-        texts = [
-            {
-                key: value
-                for key, value in row.items()
-                if isinstance(value, str) and key in shown_keys(examples)
-            }
-            for row in examples.rows
-        ]
+        # Those that pages show, or all if pages show none.
+        keys = [*examples.columns.values()] or [*examples.rows[0]]
+        texts = [{key: row[key] for key in keys if isinstance(row[key], str)} for row in examples.rows]
         console.print_and_log(records_table(examples.name, texts))
     if examples is not None:
         log_examples(examples, prefix, tracker, step)
@@ -41,11 +36,6 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
         if picture.logged is not None:
             # One name per picture, because W&B expects pictures of one name to have one size.
             tracker.log_images(f"{prefix}/{picture.logged}", [path], [picture.title], step)
-
-
-def shown_keys(examples: Examples) -> Collection[str]:
-    """Return the keys of examples that the terminal shows: those that pages show, or all if pages show none."""
-    return examples.columns.values() or examples.rows[0]
 
 
 def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:

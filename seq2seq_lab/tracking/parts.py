@@ -4,18 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.job_hash import computing_lines
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.config.slots import Kind, part
 from seq2seq_lab.tracking.base import Logger
 
-UNNAMED = (
-    "hydra",
-    "logger",
-    "study",
-    "cache_dir",
-    "resume",
-)  # sections that do not change what a run computes
 NAME_LENGTH = 100  # letters; W&B allows 128
 
 KINDS = {"logger": Kind(Logger, frozenset({"folder", "config", "flat", "run_id"}))}
@@ -56,9 +50,7 @@ def named(logger: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[st
     """
     if overrides is None:
         return dict(logger)
-    lines = [
-        line for line in overrides if line.lstrip("+~").partition("=")[0].partition(".")[0] not in UNNAMED
-    ]
+    lines = computing_lines(overrides)
     without_seed = [line for line in lines if not line.startswith("seed=")]
     texts = {"name": " ".join(lines), "group": " ".join(without_seed)}
     return {

@@ -1017,21 +1017,28 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
     assert seen["sets"] is True
 
 
-FILTERS = """
+def looking(body: str, result: str = "seen") -> str:
+    """Return a script that runs once the page is ready, and writes `result` or its error to the title."""
+    return f"""
 <script>
-async function look() {
+async function look() {{
   while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+{body}
+  document.title = "SEEN " + JSON.stringify({result});
+}}
+look().catch((error) => {{ document.title = "SEEN " + JSON.stringify({{ error: String(error.stack) }}); }});
+</script>
+"""
+
+
+FILTERS = looking("""
   const seen = { kept: {}, problems: {} };
   for (const text of TEXTS) {
     at("filter").value = text; at("filter").oninput();
     seen.kept[text] = [...visible];
     seen.problems[text] = at("problem").hidden ? "" : at("problem").textContent;
   }
-  document.title = "SEEN " + JSON.stringify(seen);
-}
-look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
-</script>
-"""
+""")
 
 
 @pytest.mark.slow
@@ -1073,10 +1080,7 @@ def test_the_operators_of_the_filter_in_a_browser(study: Path, tmp_path: Path, b
         assert seen["kept"][text] == seen["kept"]["same_length<200%"], "the last filter without a mistake"
 
 
-VIEW = """
-<script>
-async function look() {
-  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+VIEW = looking("""
   const seen = {}, texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
   const state = () => ({
     runs: texts("#table tbody tr").length, sorted: document.querySelector("#table [aria-sort=ascending]")?.textContent,
@@ -1106,7 +1110,7 @@ async function look() {
   await new Promise((next) => setTimeout(next, 100));
   seen.kept = JSON.stringify(state());
   seen.address = location.hash;
-  location.hash = "left=nobody";
+  location.hash = "left=unknown";
   await new Promise((next) => setTimeout(next, 100));
   seen.unknown = at("view").textContent;
   location.hash = "";
@@ -1128,11 +1132,7 @@ async function look() {
   seen.plot = (await plotSvg("curve")).slice(0, 4);
   seen.bars = document.querySelectorAll(".saving").length;
   seen.rows = texts("#heat0 details tbody tr");
-  document.title = "SEEN " + JSON.stringify(seen);
-}
-look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
-</script>
-"""
+""")
 
 
 @pytest.mark.slow
@@ -1148,7 +1148,7 @@ def test_the_address_keeps_the_view_in_a_browser(study: Path, tmp_path: Path, br
     state = json.loads(seen["opened"])
     assert (state["runs"], state["sorted"], state["hidden"], state["step"]) == (6, "BLEU ↑", [1], "100")
     assert seen["address"].startswith("#section=runs&filter=")
-    assert "left=nobody" in seen["unknown"]
+    assert "left=unknown" in seen["unknown"]
     assert seen["attention"] == [True, "example"]
     assert seen["output"] == [True, "left"]
     assert [row.split("none")[0] for row in seen["diff"]][:1] == ["attentionadditive"]
@@ -1157,10 +1157,8 @@ def test_the_address_keeps_the_view_in_a_browser(study: Path, tmp_path: Path, br
     assert seen["rows"][0] == "1ba (0.80)aright"
 
 
-SETS = """
-<script>
-async function look() {
-  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+SETS = looking(
+    """
   const seen = [];
   for (const set of [0, 1]) {
     at("set").selectedIndex = set;
@@ -1168,11 +1166,9 @@ async function look() {
     const words = at("texts").textContent;
     seen.push([at("sets").hidden, at("left").options.length, words.includes("king"), words.includes("prince")]);
   }
-  document.title = "SEEN " + JSON.stringify({ sets: seen });
-}
-look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
-</script>
-"""
+""",
+    "{ sets: seen }",
+)
 
 
 @pytest.mark.slow
@@ -1185,10 +1181,7 @@ def test_the_outputs_of_each_test_set_in_a_browser(study: Path, tmp_path: Path, 
     assert seen["sets"] == [[False, 9, True, False], [False, 1, False, True]]
 
 
-DIRECTIONS = """
-<script>
-async function look() {
-  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+DIRECTIONS = looking("""
   const seen = {}, left = (query) => [...document.querySelectorAll(query)].map((one) => one.getBoundingClientRect().left);
   const x = ["<sos>", "זה", "ספר", "<eos>"], y = ["this", "book"], z = [[1, 0, 0, 0], [0, 0, 1, 0]];
   at("heat0").replaceChildren(...heatmap({ x, y, z, links: [], directions: ["rtl", "ltr"] }));
@@ -1210,11 +1203,7 @@ async function look() {
   seen.directions = cells.map((cell) => getComputedStyle(cell).direction);
   seen.texts = cells.map((cell) => cell.textContent);
   seen.marks = [...cells[2].querySelectorAll("mark")].map((one) => one.textContent);
-  document.title = "SEEN " + JSON.stringify(seen);
-}
-look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
-</script>
-"""
+""")
 
 
 @pytest.mark.slow

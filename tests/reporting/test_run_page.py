@@ -10,7 +10,7 @@ import pytest
 import yaml
 from reporting.test_compare import make_run
 
-from seq2seq_lab.data.licences import GENERATED, UNKNOWN
+from seq2seq_lab.data.licences import GENERATED, NOT_KNOWN
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.reporting import advice, run_page
 from seq2seq_lab.reporting.runs import Run, find_runs
@@ -150,10 +150,10 @@ def test_a_confusion_matrix_is_not_said_to_be_attention() -> None:
         ("grammar.Grammar", "null", GENERATED),
         ("grammar.Grammar", None, GENERATED),
         ("names.Names", "null", GENERATED),
-        ("names.Names", "my/names", UNKNOWN),
+        ("names.Names", "my/names", NOT_KNOWN),
         ("tatoeba.Tatoeba", "eng-fra.txt", Tatoeba.licence),
-        ("parallel.Parallel", None, UNKNOWN),
-        ("of_the_user.Mine", None, UNKNOWN),
+        ("parallel.Parallel", None, NOT_KNOWN),
+        ("of_the_user.Mine", None, NOT_KNOWN),
     ],
 )
 def test_the_licence_is_that_of_the_data_set(target: str, path: str | None, licence: str) -> None:
@@ -165,7 +165,7 @@ def test_every_data_set_of_the_package_has_a_licence_or_reads_files_of_the_user(
     for file in (Path(__file__).parents[2] / "conf" / "dataset").iterdir():
         target = yaml.safe_load(file.read_text("utf-8")).get("_target_")
         if target is not None and target.rpartition(".")[2] not in ("Parallel", "ImageFolder"):
-            assert advice.licence({"dataset._target_": target}) != UNKNOWN, file.name
+            assert advice.licence({"dataset._target_": target}) != NOT_KNOWN, file.name
 
 
 def test_advice_names_the_document_that_explains_it(run: Run) -> None:

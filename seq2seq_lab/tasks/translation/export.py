@@ -1,8 +1,6 @@
 """Export a model of translation as a folder that a short program of plain PyTorch translates with."""
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -16,7 +14,7 @@ from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import PAD, SOS, SPECIALS, UNK, TokenizerPair, WordTokenizer
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER
 from seq2seq_lab.errors import UserError, storage_errors
-from seq2seq_lab.files import flush
+from seq2seq_lab.files import flush, temporary_path
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.decoders import AttendAfterDecoder
 from seq2seq_lab.models.encoders import RecurrentEncoder
@@ -200,13 +198,8 @@ def as_json(content: dict[str, Any]) -> bytes:
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder under a temporary name and rename it."""
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    temporary.mkdir(parents=True)
-    try:
+    with temporary_path(folder) as temporary:
+        temporary.mkdir(parents=True)
         for name, content in files.items():
             (temporary / name).write_bytes(content)
             flush(temporary / name)
-        temporary.rename(folder)
-    except OSError:
-        shutil.rmtree(temporary)
-        raise
