@@ -79,9 +79,11 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
 def suggest_group(group: str, value: str) -> str:
     """Return a suggestion for a value that a group does not have: other groups that have it, or `--config-dir`."""
     others = [other for other in configuration.groups() if other not in (group, "experiment", "study")]
-    found = {other: nearest(value, configuration.group_values(other)) for other in others}
     same = [
-        f"{other}={near[0]}" for other, near in found.items() if near and near[0].lower() == value.lower()
+        f"{other}={choice}"
+        for other in others
+        for choice in configuration.group_values(other)
+        if choice.lower() == value.lower()
     ]
     if same:
         return f" Did you mean {' or '.join(same[:3])}?"
