@@ -55,7 +55,7 @@ LENGTHS: dict[str, Any] = {"min_length_factor": 1.0, "max_length_factor": 1.0, "
 SIZES = {"greedy": 1, "beam": 5}
 SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(**LENGTHS),
-    "beam": BeamSearch(SIZES["beam"], 0.6, 0.0, 1, **LENGTHS),
+    "beam": BeamSearch(SIZES["beam"], 0.6, 5, 0.0, 1, **LENGTHS),
 }
 LOOP_SHARE = 8  # the tutorial's loop translates every 8th sentence only, because it is by far the slowest
 GROUP = "Luong 2015: bilinear attention, no input feeding"

@@ -44,6 +44,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None},
     "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
     "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
+    "seq2seq_lab.search.beam.BeamSearch": {"length_offset": 5},
 }
 
 LANGUAGE_MODEL = "seq2seq_lab.tasks.language_model.task.LanguageModelTask"

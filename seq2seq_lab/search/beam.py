@@ -18,13 +18,14 @@ class BeamSearch(FrontierSearch):
     """Keep the K most probable hypotheses of each sentence at every step (Sutskever 2014, §3.2; Wu 2016, §7).
 
     A hypothesis that ends with `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length
-    penalty lp(Y) = ((5 + |Y|) / 6)^α, |Y| including `<eos>`, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1) over
-    the source positions i. A sentence is finished when no hypothesis in its beam can still be ranked above the last one that
+    penalty lp(Y) = ((c + |Y|) / (c + 1))^α, |Y| including `<eos>`, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1)
+    over the source positions i. A sentence is finished when no hypothesis in its beam can still be ranked above the last one that
     would be returned. Outputs that reach the length limit without `<eos>` are ranked below those with it.
 
     Args:
         size: K.
         length_penalty: α; 0 ranks by the log-probability.
+        length_offset: c; 5 in Wu 2016 (eq. 14), 0 for lp(Y) = |Y|^α.
         coverage_penalty: β; needs attention.
         nbest: number of outputs per sentence, at most K.
 
@@ -36,6 +37,7 @@ class BeamSearch(FrontierSearch):
         self,
         size: Count,
         length_penalty: NonNegative,
+        length_offset: NonNegative,
         coverage_penalty: NonNegative,
         nbest: Count,
         min_length_factor: float,
@@ -44,7 +46,8 @@ class BeamSearch(FrontierSearch):
     ) -> None:
         require(nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
         self.width, self.nbest = size, nbest
-        self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
+        self.length_penalty, self.length_offset = length_penalty, length_offset
+        self.coverage_penalty = coverage_penalty
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 
     @property
@@ -81,7 +84,7 @@ class BeamSearch(FrontierSearch):
                 )
                 best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, tokens_AKT, parents_AKT))
             reached_AK, total_AK = total_AK, total_AK.masked_fill(finished_AK, float("-inf"))
-            reachable_A = total_AK.amax(1) / _length_penalty(frontier.longest_A, self.length_penalty)
+            reachable_A = total_AK.amax(1) / self._length_penalty(frontier.longest_A)
             active_A = reachable_A > best.score_BF[frontier.sentence_A, -1]
             if frontier.trace is not None:
                 kept = {"token_AK": token_AK, "parent_AK": parent_AK, "log_prob_AK": reached_AK}
@@ -102,6 +105,10 @@ class BeamSearch(FrontierSearch):
             weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, best.parents_BFT[..., :longest]]
         return frontier.hypotheses(best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS)
 
+    def _length_penalty(self, length: Any) -> Any:
+        """Return lp of a length or of lengths."""
+        return ((self.length_offset + length) / (self.length_offset + 1)) ** self.length_penalty
+
     def _attention(self, weights_AKS: Tensor | None) -> Tensor:
         if weights_AKS is None:
             raise UserError(
@@ -111,18 +118,13 @@ class BeamSearch(FrontierSearch):
         return weights_AKS
 
     def _score(self, total_AK: Tensor, length: int, covered_AKS: Tensor, lengths_A: Tensor) -> Tensor:
-        score_AK = total_AK / _length_penalty(length, self.length_penalty)
+        score_AK = total_AK / self._length_penalty(length)
         if not self.coverage_penalty:
             return score_AK
         real_AS = torch.arange(covered_AKS.shape[-1], device=lengths_A.device) < lengths_A[:, None]
         # Weights may be 0: those of attention=local outside its window, others by rounding.
         log_AKS = covered_AKS.clamp(torch.finfo(covered_AKS.dtype).tiny, 1).log()
         return score_AK + self.coverage_penalty * log_AKS.masked_fill(~real_AS[:, None], 0).sum(-1)
-
-
-def _length_penalty(length: Any, alpha: float) -> Any:
-    """Return lp of a length or of lengths (Wu 2016, eq. 14)."""
-    return ((5 + length) / 6) ** alpha
 
 
 def take(x_AK: Tensor, index_AJ: Tensor) -> Tensor:

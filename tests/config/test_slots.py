@@ -190,6 +190,7 @@ RANGES = {
     "search=beam": {
         "size": [0],
         "length_penalty": [-1.0],
+        "length_offset": [-1],
         "coverage_penalty": [-1.0],
         "nbest": [0],
         "max_length_factor": [-0.1],

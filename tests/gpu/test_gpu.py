@@ -42,7 +42,7 @@ PAIRS = [
 LIMITS: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 1.0, "max_length_extra": 5}
 SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(**LIMITS),
-    "beam": BeamSearch(4, 0.6, 0.2, 3, **LIMITS),
+    "beam": BeamSearch(4, 0.6, 5, 0.2, 3, **LIMITS),
     "sampling": SamplingSearch(1.0, 5, 0.9, 2, 1, **LIMITS),
 }
 

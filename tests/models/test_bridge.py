@@ -166,7 +166,7 @@ def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> N
     model = small_model(without_final)
     batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
     assert model.start(batch)[1].final is None
-    (found, _) = BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, batch, with_weights=True)
+    (found, _) = BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 2)(model, batch, with_weights=True)
     assert len(found) == 2
 
 

@@ -205,4 +205,4 @@ def test_a_new_decoder_is_one_class(attention: str, monkeypatch: pytest.MonkeyPa
     logits_BTV, _ = model(given, given.inputs_BT)
     gradients = torch.autograd.grad(logits_BTV.square().sum(), [*model.parameters()])
     assert all(gradient.any() for gradient in gradients)
-    assert all(len(found) == 2 for found in BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, given, True))
+    assert all(len(found) == 2 for found in BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 2)(model, given, True))

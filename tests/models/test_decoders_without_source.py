@@ -183,7 +183,7 @@ class WithoutState(LanguageModel):
 
 SEARCHES = {
     "greedy": GreedySearch(0.5, 1.0, 3),
-    "beam": BeamSearch(4, 0.6, 0.0, 3, 0.5, 1.0, 3),
+    "beam": BeamSearch(4, 0.6, 5, 0.0, 3, 0.5, 1.0, 3),
     "sampling": SamplingSearch(1.0, None, 1.0, 2, 7, 0.5, 1.0, 3),
 }
 

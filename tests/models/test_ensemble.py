@@ -60,7 +60,7 @@ def test_members_that_attend_to_different_positions_have_no_mean_weights() -> No
         ensemble.step(given.inputs_BT[:, 0], state, source)
 
 
-@pytest.mark.parametrize("search", [GreedySearch(0.0, 1.0, 3), BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 3)])
+@pytest.mark.parametrize("search", [GreedySearch(0.0, 1.0, 3), BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 3)])
 def test_an_ensemble_of_one_model_twice_is_that_model(search: Search) -> None:
     one = member(1)
     alone, twice = search(one, batch(), True), search(Ensemble([one, one]), batch(), True)

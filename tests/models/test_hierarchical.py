@@ -210,7 +210,7 @@ def test_searches_and_ensembles(outputs: Outputs) -> None:
     """A dialogue has the same response alone and in a batch, with beam search and an ensemble."""
     limits: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 0.0, "max_length_extra": 4}
     model = Ensemble([small_model(config(outputs), seed).double().eval() for seed in (0, 1)])
-    beam = BeamSearch(size=3, length_penalty=0.6, coverage_penalty=0.1, nbest=2, **limits)
+    beam = BeamSearch(size=3, length_penalty=0.6, length_offset=5, coverage_penalty=0.1, nbest=2, **limits)
     whole = beam(model, dialogue_batch(), True)
     for search in (beam, GreedySearch(**limits)):
         together = search(model, dialogue_batch(), True)

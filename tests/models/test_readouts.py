@@ -114,7 +114,7 @@ def test_a_pointer_is_searched_evaluated_and_forced() -> None:
         tokens = [token for token in target_T if token != PAD]
         assert float(losses_BT[row].sum()) == pytest.approx(-log_prob(model, batch, row, tokens))
     assert free_running(encoded, batch).shape == batch.outputs_BT.shape
-    for row, (best, *_) in enumerate(BeamSearch(3, 0.0, 0.0, 1, 0.0, 1.0, 2)(model, batch, False)):
+    for row, (best, *_) in enumerate(BeamSearch(3, 0.0, 5, 0.0, 1, 0.0, 1.0, 2)(model, batch, False)):
         tokens = [*best.tokens, *[EOS] * best.ended]
         assert best.log_prob == pytest.approx(log_prob(model, batch, row, tokens), rel=1e-5)
     chosen_BT = choose_inputs(model, *model.start(batch), batch, torch.zeros(3, 6, dtype=torch.bool))

@@ -179,7 +179,7 @@ def ragged_batch() -> Batch:
 def test_a_beam_reorders_the_state(value: str, decoder: str) -> None:
     """The score and the weights of each hypothesis are those of the model when it reads the output."""
     model, batch = model_of(value, decoder), ragged_batch()
-    found = BeamSearch(4, 0.0, 0.0, 4, 0.0, 1.0, 4)(model, batch, with_weights=True)
+    found = BeamSearch(4, 0.0, 5, 0.0, 4, 0.0, 1.0, 4)(model, batch, with_weights=True)
     for row, hypotheses in enumerate(found):
         assert len(hypotheses) == 4
         for hypothesis in hypotheses:
@@ -240,7 +240,7 @@ def test_searches_and_ensembles(value: str) -> None:
     one, other = model_of(value), model_of(value, "bahdanau", seed=1)
     plain = small_model(small_config("gru", "luong", "additive"), seed=2).double().eval()
     sampling = SamplingSearch(1.0, None, 1.0, 3, 1, 0.0, 1.0, 4)
-    for search in (GreedySearch(0.0, 1.0, 4), BeamSearch(3, 0.6, 0.1, 2, 0.0, 1.0, 4), sampling):
+    for search in (GreedySearch(0.0, 1.0, 4), BeamSearch(3, 0.6, 5, 0.1, 2, 0.0, 1.0, 4), sampling):
         alone, twice = search(one, batch, True), search(Ensemble([one, one]), batch, True)
         assert [[h.tokens for h in found] for found in alone] == [
             [h.tokens for h in found] for found in twice

@@ -264,7 +264,7 @@ class Tokens:
 @pytest.mark.parametrize("attention", ["scaled_dot", "additive", "coverage"])
 def test_beam_search_finds_the_same_without_the_cache(attention: str) -> None:
     model, given = model_of(attention), batch()
-    search = BeamSearch(4, 0.6, 0.3, 3, 0.0, 1.0, 3)
+    search = BeamSearch(4, 0.6, 5, 0.3, 3, 0.0, 1.0, 3)
     found = search(model, given, with_weights=True)
     model.__class__ = WithoutCache
     expected = search(model, given, with_weights=True)

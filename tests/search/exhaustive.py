@@ -61,11 +61,11 @@ def ranked(outputs: list[Output], score: Score) -> list[tuple[float, Output]]:
     return sorted(scored, key=lambda pair: (not pair[1].ended, -pair[0]))
 
 
-def wu(alpha: float, beta: float) -> Score:
-    """s(Y, X) of Wu 2016, eq. 14, in plain numbers."""
+def wu(alpha: float, beta: float, offset: float = 5) -> Score:
+    """s(Y, X) of Wu 2016, eq. 14, in plain numbers; with `offset` 0, log p / length^alpha."""
 
     def score(log_prob: float, length: int, weights_TS: Tensor | None) -> float:
-        normalized = log_prob / ((5 + length) ** alpha / (5 + 1) ** alpha)
+        normalized = log_prob / ((offset + length) ** alpha / (offset + 1) ** alpha)
         if not beta:
             return normalized
         assert weights_TS is not None

@@ -46,8 +46,9 @@ def beam(
     least: float = 0.0,
     factor: float = 1.0,
     extra: int = 4,
+    offset: float = 5,
 ) -> BeamSearch:
-    return BeamSearch(size, alpha, beta, nbest, least, factor, extra)
+    return BeamSearch(size, alpha, offset, beta, nbest, least, factor, extra)
 
 
 def written(hypothesis: Hypothesis, ended: bool) -> list[int]:
@@ -55,18 +56,23 @@ def written(hypothesis: Hypothesis, ended: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("decoder", ["luong", "luong_feeding", "conditional"])
-@pytest.mark.parametrize(("alpha", "beta", "least"), [(0.0, 0.0, 0.0), (0.8, 0.0, 0.0), (1.5, 0.4, 0.3)])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "least", "offset"),
+    [(0.0, 0.0, 0.0, 5), (0.8, 0.0, 0.0, 5), (1.5, 0.4, 0.3, 5), (0.9, 0.0, 0.0, 0)],
+)
 def test_a_beam_of_full_width_finds_what_enumeration_finds(
-    decoder: str, alpha: float, beta: float, least: float
+    decoder: str, alpha: float, beta: float, least: float, offset: float
 ) -> None:
     model, batch = model_of(decoder), sentences(2, 1)
-    found = beam(ALL, alpha, beta, nbest=30, least=least, factor=least, extra=2)(model, batch, True)
+    found = beam(ALL, alpha, beta, nbest=30, least=least, factor=least, extra=2, offset=offset)(
+        model, batch, True
+    )
     for row, length in enumerate(batch.source_lengths):
         lowest = int(least * length)
         outputs = [
             forced(model, batch, row, tokens) for tokens in every_output(VOCABULARY, lowest + 2, lowest)
         ]
-        expected = ranked(outputs, wu(alpha, beta))[:30]
+        expected = ranked(outputs, wu(alpha, beta, offset))[:30]
         assert len(found[row]) == len(expected)
         for hypothesis, (score, output) in zip(found[row], expected, strict=True):
             assert written(hypothesis, output.ended) == output.tokens
@@ -201,12 +207,12 @@ def test_coverage_needs_attention() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((2, 0.0, 0.0, 3, 0.0, 1.0, 1), r"search\.nbest=3 .*search\.size=2"),
-        ((2, 0.0, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 .*=1\.0"),
+        ((2, 0.0, 5, 0.0, 3, 0.0, 1.0, 1), r"search\.nbest=3 .*search\.size=2"),
+        ((2, 0.0, 5, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 .*=1\.0"),
     ],
 )
 def test_values_out_of_range_are_refused(
-    settings: tuple[int, float, float, int, float, float, int], message: str
+    settings: tuple[int, float, float, float, int, float, float, int], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         BeamSearch(*settings)

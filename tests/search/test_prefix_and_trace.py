@@ -23,9 +23,9 @@ VOCABULARY = 7
 LIMITS = (0.0, 1.0, 4)
 SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(*LIMITS),
-    "beam": BeamSearch(4, 0.6, 0.0, 3, *LIMITS),
-    "best": BeamSearch(4, 0.0, 0.0, 1, *LIMITS),
-    "covered": BeamSearch(3, 0.0, 0.4, 3, *LIMITS),
+    "beam": BeamSearch(4, 0.6, 5, 0.0, 3, *LIMITS),
+    "best": BeamSearch(4, 0.0, 5, 0.0, 1, *LIMITS),
+    "covered": BeamSearch(3, 0.0, 5, 0.4, 3, *LIMITS),
     "sampling": SamplingSearch(0.8, 4, 0.95, 3, 1, *LIMITS),
 }
 each_search = pytest.mark.parametrize("name", SEARCHES)
@@ -85,7 +85,7 @@ def test_every_hypothesis_begins_with_the_prefix_of_its_sentence(name: str) -> N
 
 def test_a_beam_of_full_width_finds_the_best_outputs_with_a_prefix() -> None:
     model, batch = a_model(), batch_of([[4, 5, 6]], [[]])
-    search = BeamSearch(100, 0.8, 0.0, 5, 0.0, 0.0, 4)
+    search = BeamSearch(100, 0.8, 5, 0.0, 5, 0.0, 0.0, 4)
     (found,) = search(model, batch, False, prefix=[[5]])
     outputs = [forced(model, batch, 0, tokens) for tokens in every_output(VOCABULARY, 4) if tokens[0] == 5]
     expected = ranked(outputs, wu(0.8, 0.0))[:5]

@@ -226,7 +226,7 @@ def test_other_tokenizers_are_refused(
 @pytest.mark.parametrize(
     ("named", "search"),
     [
-        ("search=BeamSearch", BeamSearch(2, 1, 0.0, 0.0, 0.0, 2.0, 10)),
+        ("search=BeamSearch", BeamSearch(2, 1, 5, 0.0, 0.0, 0.0, 2.0, 10)),
         ("search.min_length_factor=0.5", GreedySearch(0.5, 2.0, 10)),
     ],
 )
