@@ -133,8 +133,21 @@ def run_tests(work: Work) -> None:
         work.note("Not run: pytest is not installed.")
         return
     # The options in pyproject.toml need plug-ins; warnings do not count as failures.
-    options = ("-m", "gpu", "-q", "--tb=short", "-o", "addopts=", "-W", "default", "-p", "no:cacheprovider")
+    options: tuple[str, ...] = (
+        "-m",
+        "gpu",
+        "-q",
+        "--tb=short",
+        "-o",
+        "addopts=",
+        "-W",
+        "default",
+        "-p",
+        "no:cacheprovider",
+    )
     environment = os.environ | {"SEQ2SEQ_LAB_GPU_TESTS": work.device.type}
+    if importlib.util.find_spec("xdist") is not None:
+        options += ("-n", str(min(6, os.cpu_count() or 1)))  # most of the time is that of the processors
     command = [sys.executable, "-m", "pytest", *options, "tests/gpu/test_gpu.py"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     work.note(ended.stdout.strip().split("\n")[-1].strip("= ") + ".")
