@@ -19,8 +19,8 @@ class BeamSearch(FrontierSearch):
 
     A hypothesis that ends with `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length
     penalty lp(Y) = ((c + |Y|) / (c + 1))^α, |Y| including `<eos>`, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1)
-    over the source positions i. A sentence is finished when no hypothesis in its beam can still be ranked above the last one that
-    would be returned. Outputs that reach the length limit without `<eos>` are ranked below those with it.
+    over the source positions i. A sentence is finished when no hypothesis in its beam can still be ranked above the last
+    one that would be returned. Outputs that reach the length limit without `<eos>` are ranked below those with it.
 
     Args:
         size: K.
