@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from seq2seq_lab import plots
+from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean, require_list
@@ -91,6 +93,7 @@ class Loaded:
 
     Attributes:
         reads: whether inputs are lines of text or files.
+        reads_targets_only: whether the model has outputs and no inputs, as a language model has.
         options: the options of `python -m seq2seq_lab.predict` that the task has, as the parser names them.
         folder: the run folder.
         config: its configuration.
@@ -103,6 +106,7 @@ class Loaded:
     """
 
     reads: ClassVar[Literal["lines", "files"]] = "lines"
+    reads_targets_only: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset()
 
     folder: Path
@@ -196,6 +200,29 @@ class Loaded:
         """
         self.check_list(inputs)
         return [[one] for one in self.task.predict(self.model, inputs, self.compute)]
+
+    def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
+        """Return given outputs in batches, for the functions of `seq2seq_lab.analysis`.
+
+        Args:
+            sources: the inputs, as for `predict`.
+            targets: an output for each input.
+
+        Raises:
+            UserError: the lists differ in length, or the task has no outputs to read.
+        """
+        raise UserError(
+            f"Runs of {type(self.task).__name__} read no given outputs. Use a run of translation, dialogue, captions or a "
+            f"language model."
+        )
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredText]:
+        """Return the log-probability of given outputs by token, word and sentence; see `ScoredText`.
+
+        Raises:
+            UserError: see `forced`.
+        """
+        return score(self.forced(sources, targets))
 
     def evaluate(
         self, validation: bool = False, output: str | Path | None = None, **options: Any

@@ -265,6 +265,11 @@ def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(one.attention_WYX.sum((1, 2)), 1, rtol=1e-5)
     assert not np.array_equal(one.image_HWC, two.image_HWC)
     assert run.predict([]) == []
+    for image, best in zip(save_images(tmp_path)[:2], (one, two), strict=True):
+        (scored,) = run.score([image], [best.text])
+        if scored.tokens[:-1] == best.words:  # a random caption may be tokenized differently
+            assert sum(scored.log_probs[: len(best.words)]) >= best.log_prob - 1e-4
+            assert scored.attention.shape == (len(best.words) + 1, 64)
     run.plot_attention(one)
     with pytest.raises(UserError, match="list"):
         run.predict("image.png")

@@ -511,3 +511,11 @@ def test_a_text_that_cannot_be_used_is_refused(tmp_path: Path, data: bytes) -> N
     path.write_bytes(data)
     with pytest.raises(UserError, match=r"dataset\.path="):
         text_file(path).load()
+
+
+def test_the_score_of_a_sentence_is_its_log_probability(model: LoadedLanguageModel) -> None:
+    lines = ["the king sleeps.", "the cat sees a dog.", ""]
+    scored = model.score([""] * 3, lines)
+    assert [one.log_prob for one in scored] == pytest.approx(model.log_probs(lines), abs=1e-5)
+    with pytest.raises(UserError, match="no source"):
+        model.score(lines, lines)

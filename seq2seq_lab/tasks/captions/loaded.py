@@ -5,8 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import read_image
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.models.seq2seq import EncodedModel
+from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples
 from seq2seq_lab.tasks.captions.evaluation import Caption
 from seq2seq_lab.tasks.loaded import Loaded
 
@@ -31,9 +38,33 @@ class LoadedCaptioner(Loaded):
         self.check_list(inputs)
         if not inputs:
             return []
-        images = [read_image(Path(path), *self.task.size) for path in inputs]
-        found = self.task.caption(self.model, np.stack(images), self.compute, first)
+        found = self.task.caption(self.model, self._images(inputs), self.compute, first)
         return [
             [replace(one, source=str(path)) for one in captions]
             for path, captions in zip(inputs, found, strict=True)
         ]
+
+    def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
+        """See `Loaded.forced`; the sources are files of images."""
+        check_pairs("forced", sources, targets)
+        tokenizer, size = self.task.tokenizer, self.task.size
+        images = self._images(sources) if sources else np.empty((0, 3, *size), np.uint8)
+        examples = CaptionExamples(
+            torch.from_numpy(images),
+            torch.arange(len(images)),
+            Ragged.of(tokenizer.encode(targets)),
+            self.task.longest,
+        )
+        return Forced(
+            sources=sources,
+            targets=targets,
+            tokenizer=tokenizer,
+            source_tokenizer=None,
+            plan=plan_evaluation(examples, self.task.eval_batch_size),
+            batch=CaptionBatches(examples, self.device),
+            read=lambda batch: EncodedModel(self.model, batch)(batch, batch.inputs_BT),
+            compute=self.compute,
+        )
+
+    def _images(self, paths: Sequence[str | Path]) -> npt.NDArray[np.uint8]:
+        return np.stack([read_image(Path(path), *self.task.size) for path in paths])

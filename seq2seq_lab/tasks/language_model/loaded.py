@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import SOS
-from seq2seq_lab.errors import require_list
+from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.tasks.language_model.data import SentenceTokens
+from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
 from seq2seq_lab.tasks.language_model.evaluation import generate, sentence_nats, text_of
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 class LoadedLanguageModel(Loaded):
     """A trained language model."""
 
+    reads_targets_only = True
     options = frozenset({"nbest", "scores", "count", "log_probs", "attention_maps"})
 
     def log_probs(self, sentences: Sequence[str]) -> list[float]:
@@ -36,6 +39,26 @@ class LoadedLanguageModel(Loaded):
         size = self.task.eval_batch_size
         nats = sentence_nats(self.model, tokens, size, self.compute)
         return [-value for value in nats.tolist()]
+
+    def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
+        """See `Loaded.forced`; the sources are empty texts."""
+        check_pairs("forced", sources, targets)
+        if any(sources):
+            raise UserError(
+                "A language model has no source. Give empty sources, and the sentences as targets."
+            )
+        tokenizer = self.task.vocabulary.tokenizer
+        tokens = SentenceTokens(Ragged.of(tokenizer.encode(targets)))
+        return Forced(
+            sources=sources,
+            targets=targets,
+            tokenizer=tokenizer,
+            source_tokenizer=None,
+            plan=plan_evaluation(tokens, self.task.eval_batch_size),
+            batch=SentenceBatches(tokens, self.device),
+            read=lambda batch: (self.model(batch.inputs_BT)[0], None),
+            compute=self.compute,
+        )
 
     def check_input(self, line: str, where: str, longest: int) -> None:
         """Refuse a line with more tokens than `longest`."""

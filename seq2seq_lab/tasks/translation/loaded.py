@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab import plots
+from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
@@ -19,7 +20,7 @@ from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.runtime.shades import shade_matrix
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -162,6 +163,25 @@ class LoadedTranslation(Loaded):
                 ]
         return found
 
+    def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
+        """See `Loaded.forced`."""
+        check_pairs("forced", sources, targets)
+        source, target = self.tokenizers.source, self.tokenizers.target
+        text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(target.encode(targets)))
+        if len(text):
+            longest = int(text.lengths.argmax())
+            self.model.check_length(int(text.lengths[longest]), f"Source {longest + 1}")
+        return Forced(
+            sources=sources,
+            targets=targets,
+            tokenizer=target,
+            source_tokenizer=source,
+            plan=self._plan(text),
+            batch=BatchMaker(text, self.device),
+            read=lambda batch: EncodedModel(self.model, batch)(batch, batch.inputs_BT),
+            compute=self.compute,
+        )
+
     def export(self, folder: str | Path) -> None:
         """Write the model to a new folder, with a program of plain PyTorch that translates without this package.
 
@@ -219,13 +239,17 @@ class LoadedTranslation(Loaded):
             return
         text = _without_targets(self.tokenizers.source, [sentences[i] for i in indices])
         index_B = torch.tensor(indices, device=self.device)
-        size = self.task.eval_batch_size
-        plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
+        plan = self._plan(text)
         for index, batch in zip(plan, map(BatchMaker(text, self.device), plan), strict=True):
             batch = replace(batch, index_B=index_B[batch.index_B] + first)
             with evaluation_context(batch, self.precision, self.device):
                 found = self.search(self.model, batch, with_attention)
             yield from zip((indices[i] for i in index), found, strict=True)
+
+    def _plan(self, text: TokenizedText) -> list[Index]:
+        """Return batches of at most `task.eval_batch_size` sentences, and fewer long ones."""
+        size = self.task.eval_batch_size
+        return [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS

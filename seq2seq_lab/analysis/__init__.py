@@ -1,0 +1,1 @@
+"""Questions to a trained run: scores, alignments, interventions and attributions."""

@@ -1,0 +1,65 @@
+"""Given outputs that a trained model reads under teacher forcing."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Index
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.memory import evaluation_context
+
+Read = Callable[[Any], tuple[Tensor, Tensor | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forced:
+    """N inputs with outputs, in batches.
+
+    Attributes:
+        sources: the inputs: lines of text or paths of files; empty texts for a model without a source.
+        targets: the outputs as text.
+        tokenizer: that of the outputs.
+        source_tokenizer: that of the inputs; None if they are not text.
+        plan: the indices of the examples of each batch.
+        batch: returns the batch of some examples, with the fields of `data.batch.TargetBatch` that are read here.
+        read: returns (logits_BTV or log-probabilities, weights_BTS or None) of a batch; row t belongs to output t.
+        compute: the device and the precision of the model.
+    """
+
+    sources: Sequence[str]
+    targets: Sequence[str]
+    tokenizer: Tokenizer
+    source_tokenizer: Tokenizer | None
+    plan: Sequence[Index]
+    batch: Callable[[Index], Any]
+    read: Read
+    compute: Compute
+
+    def readings(self) -> Iterator[tuple[list[int], Any, Tensor, Tensor | None]]:
+        """Yield for each batch (indices of its examples, the batch, logits_BTV, weights_BTS)."""
+        for index in self.plan:
+            batch = self.batch(index)
+            with torch.no_grad(), evaluation_context(batch, self.compute.precision, self.compute.device):
+                logits_BTV, weights_BTS = self.read(batch)
+            yield index.tolist(), batch, logits_BTV, weights_BTS
+
+
+def check_pairs(function: str, sources: object, targets: object) -> None:
+    """Refuse anything but two lists of the same length.
+
+    Raises:
+        UserError: names the function and the lengths.
+    """
+    for name, given in (("sources", sources), ("targets", targets)):
+        require_list(function, "texts", given, name)
+    assert isinstance(sources, Sequence)
+    assert isinstance(targets, Sequence)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{function}: {len(sources):,} sources and {len(targets):,} targets. Give one target for each source."
+        )

@@ -1,0 +1,157 @@
+"""The score of given outputs: the model's own log-probabilities, and the program."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from demo_models import SOURCES, TARGETS, demo, demo_with
+from small_models import values_of
+
+import seq2seq_lab
+from seq2seq_lab import analyze
+from seq2seq_lab.config.schema import origin
+from seq2seq_lab.errors import UserError
+
+ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
+PLAIN = ("plain", "context")
+PAIRS = [
+    (decoder, attention)
+    for decoder in values_of("decoder")
+    for attention in ATTENTIONS
+    if (attention == "none") == (decoder in PLAIN)
+]
+
+
+@pytest.mark.parametrize(("decoder", "attention"), PAIRS)
+def test_scores_are_those_of_unroll_to_the_last_bit(decoder: str, attention: str) -> None:
+    run = demo_with(decoder, attention)
+    forced = run.forced(SOURCES, TARGETS)
+    scored = run.score(SOURCES, TARGETS)
+    for index in forced.plan:
+        batch = forced.batch(index)
+        with torch.no_grad():
+            logits_BTV, weights_BTS = run.model(batch, batch.inputs_BT)
+        log_probs_BTV = logits_BTV.log_softmax(-1)
+        for row, i in enumerate(index.tolist()):
+            for t, token in enumerate(batch.outputs_BT[row][: len(scored[i].tokens)]):
+                expected_V = log_probs_BTV[row, t]
+                assert scored[i].log_probs[t] == expected_V[token].item()
+                assert scored[i].ranks[t] == 1 + sum(one > expected_V[token] for one in expected_V)
+                probs = expected_V.double().exp()
+                assert scored[i].entropies[t] == pytest.approx(-(probs * probs.log()).sum().item(), rel=1e-4)
+            if weights_BTS is not None:
+                rows, columns = scored[i].attention.shape
+                assert (scored[i].attention == weights_BTS[row, :rows, :columns].numpy()).all()
+
+
+@pytest.mark.parametrize(("decoder", "attention"), PAIRS)
+def test_a_text_alone_has_the_score_that_it_has_in_a_batch(decoder: str, attention: str) -> None:
+    run = demo_with(decoder, attention)
+    together = run.score(SOURCES, TARGETS)
+    for one, source, target in zip(together, SOURCES, TARGETS, strict=True):
+        (alone,) = run.score([source], [target])
+        np.testing.assert_allclose(one.log_probs, alone.log_probs, atol=1e-5)
+        assert (one.tokens, one.words, one.word_of) == (alone.tokens, alone.words, alone.word_of)
+
+
+@pytest.mark.parametrize("search", ["search=greedy", "search=beam"])
+def test_the_score_of_an_output_is_its_log_probability_in_the_search(search: str) -> None:
+    run = seq2seq_lab.load("demo", changes=[search])
+    found = [one for outputs in run.nbest(SOURCES) for one in outputs]
+    scored = run.score([one.source for one in found], [one.text for one in found])
+    for one, output in zip(scored, found, strict=True):
+        assert one.log_prob == pytest.approx(output.log_prob, abs=1e-4)
+
+
+def test_words_and_perplexities() -> None:
+    run = demo()
+    (one,) = run.score(["the king sleeps."], ["le roi dort."])
+    assert one.tokens == ["le", "roi", "dort", ".", "<eos>"]
+    assert one.words == ["le", "roi", "dort."]
+    assert one.word_of == [0, 1, 2, 2, None]
+    assert one.word_log_probs[2] == one.log_probs[2] + one.log_probs[3]
+    assert one.log_prob == math.fsum(one.log_probs)
+    assert one.perplexity_per_token == pytest.approx(math.exp(-one.log_prob / 5))
+    assert one.perplexity_per_word == pytest.approx(math.exp(-one.log_prob / 4))
+    assert one.alignment == "0-0 1-1 2-2"
+    (unknown,) = run.score(["the king sleeps."], ["le zèbre dort."])
+    assert unknown.unknown_words == ["zèbre"]
+    assert unknown.log_prob < one.log_prob - 5
+
+
+def test_an_empty_text_has_only_its_end() -> None:
+    (one,) = demo().score([""], [""])
+    assert (one.tokens, one.words) == (["<eos>"], [])
+    assert one.alignment == ""
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    with pytest.raises(UserError, match=r"2 sources and 1 targets"):
+        demo().score(SOURCES[:2], TARGETS[:1])
+    with pytest.raises(UserError, match=r"not one text"):
+        demo().score(SOURCES[0], TARGETS[:1])
+
+
+def files(folder: Path, sources: list[str], targets: list[str]) -> list[str]:
+    paths = [folder / "source", folder / "target"]
+    for path, lines in zip(paths, (sources, targets), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return [*map(str, paths)]
+
+
+def test_all_formats_print_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = files(tmp_path, SOURCES, TARGETS)
+    printed = {}
+    for name in ("text", "tsv", "jsonl"):
+        analyze.main(["score", "demo", *given, "--format", name])
+        out, err = capsys.readouterr()
+        printed[name] = out.splitlines()
+        assert err.startswith("texts: 4, log-probability ")
+    objects = [json.loads(line) for line in printed["jsonl"]]
+    scored = demo().score(SOURCES, TARGETS)
+    assert [one["log_prob"] for one in objects] == [one.log_prob for one in scored]
+    for line, one in zip(printed["text"], objects, strict=True):
+        expected = f"{one['log_prob']:.4f}\t{one['perplexity_per_token']:.4f}\t{one['target']}"
+        assert line == expected
+    rows = [line.split("\t") for line in printed["tsv"][1:]]
+    tokens = [(one["pair"], token) for one in objects for token in one["tokens"]]
+    for row, (pair, token) in zip(rows, tokens, strict=True):
+        assert (int(row[0]), row[2], int(row[5])) == (pair, token["token"], token["rank"])
+        assert float(row[4]) == pytest.approx(token["log_prob"], abs=1e-6)
+
+
+def test_nbest_lists_are_ranked_by_the_log_probability(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = ["0 ||| la reine dort. ||| -1", "0 ||| le roi dort. ||| -2", "1 ||| la vache mange. ||| x"]
+    analyze.main(["score", "demo", "--nbest", *files(tmp_path, SOURCES, listed)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(" ||| ")[0] for line in lines] == [listed[1], listed[0], listed[2]]
+    scored = demo().score(SOURCES[:1] * 2, ["le roi dort.", "la reine dort."])
+    assert [float(line.rpartition(" ||| ")[2]) for line in lines[:2]] == [
+        pytest.approx(one.log_prob, abs=1e-4) for one in scored
+    ]
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "message"),
+    [
+        (TARGETS[:2], [], r"target ends after 2\. Give a target for each source"),
+        (["le roi dort."], ["--nbest"], r"target, line 1: 'le roi dort\.' is not `INDEX"),
+        (["9 ||| le roi dort."], ["--nbest"], r"index 9 is not that of a source.* 4 lines"),
+    ],
+)
+def test_files_that_do_not_match_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    targets: list[str],
+    options: list[str],
+    message: str,
+) -> None:
+    with pytest.raises(SystemExit):
+        analyze.main(["score", "demo", *files(tmp_path, SOURCES, targets), *options])
+    assert re.search(message, capsys.readouterr().err)
