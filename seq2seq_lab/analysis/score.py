@@ -115,8 +115,9 @@ def score(forced: Forced) -> list[ScoredText]:
             to_host, (batch.outputs_BT, *predictions(logits_BTV, batch.outputs_BT))
         )
         attention_BTS = None if weights_BTS is None else to_host(weights_BTS.float())
-        # A model may attend to turns, which are fewer than the tokens.
-        over_tokens = attention_BTS is not None and attention_BTS.shape[2] == max(batch.source_lengths)
+        if forced.source_tokenizer is not None and attention_BTS is not None:
+            if attention_BTS.shape[2] != max(batch.source_lengths):
+                attention_BTS = None  # it is attention to the turns of a dialogue
         for row, i in enumerate(index):
             spans = forced.tokenizer.spans(forced.targets[i])
             length = len(spans) + 1
@@ -125,7 +126,7 @@ def score(forced: Forced) -> list[ScoredText]:
                 i,
                 spans,
                 outputs_BT[row, : length - 1].tolist(),
-                attention_BTS[row, :length] if attention_BTS is not None and over_tokens else None,
+                None if attention_BTS is None else attention_BTS[row, :length],
                 log_probs=log_probs_BT[row, :length].astype(np.float64),
                 ranks=ranks_BT[row, :length].tolist(),
                 entropies=entropies_BT[row, :length].astype(np.float64),
