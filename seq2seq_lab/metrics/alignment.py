@@ -236,9 +236,23 @@ def diagonal_links(gold: Gold) -> set[Link]:
     return {(min(word, last), word) for word in range(len(gold.target_words))}
 
 
-def head_links(layer: int, head: int) -> str:
-    """Return the kind of the links from the attention of one head, counted from 0: `layer_1_head_1` for the first."""
-    return f"layer_{layer + 1}_head_{head + 1}"
+def head_links(layer: int, head: int, reading: str = "") -> str:
+    """Return the kind of the links from the attention of one head, counted from 0: `layer_1_head_1` for the first.
+
+    Args:
+        reading: "read" for `read` rows.
+    """
+    return "_".join([f"layer_{layer + 1}_head_{head + 1}", *([reading] if reading else [])])
+
+
+def read(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Return weights [..., T, S] whose row t is that of the step which reads output t: row t + 1.
+
+    In a model whose step attends after its state has read a token, the row that predicts y_t (`emit`, the weights as they
+    are) aligns y_t; in a Transformer the row that reads it aligns it better (Chen et al. 2020, "Accurate word alignment
+    induction from neural machine translation", §3). The last row, that of `<eos>`, is repeated.
+    """
+    return np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
 
 
 class Alignments(Protocol):
@@ -264,17 +278,17 @@ class AlignmentMetric(Metric):
 
     def unavailable(self, outputs: Alignments) -> str | None:
         """See `Metric.unavailable`."""
-        return (
-            None if outputs.alignments else "the data has no gold alignments, or the model has no attention"
-        )
+        known = self.links in outputs.alignments
+        return None if known else "the data has no gold alignments, or the model has no such attention"
 
 
 class AlignmentErrorRate(AlignmentMetric):
     """The alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1.
 
     Args:
-        links: the links to score: "attention", "oracle" (see `oracle_links`), "diagonal" (see `diagonal_links`), or those of
-            one head of a Transformer decoder (see `head_links`), whose rows the run folder does not keep.
+        links: the kind of the links: "attention", "oracle" (see `oracle_links`), "diagonal" (see `diagonal_links`), "read"
+            (see `read`), or those of one head of a Transformer decoder (see `head_links`), whose rows the run folder does
+            not keep.
     """
 
     higher_is_better = False
@@ -287,7 +301,7 @@ class AlignmentErrorRate(AlignmentMetric):
             self.bounds = ("aer_oracle", "aer_diagonal")
         else:
             self.name, self.label, self.when = f"aer_{links}", f"AER, {links.replace('_', ' ')}", "final"
-            self.per_example = links in ("oracle", "diagonal")
+            self.per_example = links in ("oracle", "diagonal", "read")
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""

@@ -1,6 +1,7 @@
 """The built-in metrics that the comparison computes from the statistics of a run."""
 
 from seq2seq_lab.metrics.alignment import AlignmentErrorRate, AlignmentPrecision, AlignmentRecall
+from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
@@ -21,6 +22,7 @@ ALIGNMENT_METRICS = (
     AlignmentErrorRate(),
     AlignmentPrecision(),
     AlignmentRecall(),
+    AlignmentErrorRate("read"),
     AlignmentErrorRate("oracle"),
     AlignmentErrorRate("diagonal"),
 )
@@ -29,7 +31,7 @@ POINTING_METRICS = (PointingGame(), AttentionInRegion(), RegionShare())
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS),
+        *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS, *ATTENTION_MEASURES),
         *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
     )
 }

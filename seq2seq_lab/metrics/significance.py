@@ -1,8 +1,9 @@
 """Confidence intervals by bootstrap, and tests of differences between systems and between means of runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ Array = npt.NDArray[np.floating[Any]]
 Clusters = npt.NDArray[np.int64]
 
 SEED = 12345  # of sacreBLEU's command line
+KEPT_DRAWS = 2**22  # indices that are drawn once for all metrics of a split: 32 MiB
 SAMPLES_PER_CHUNK = 256
 # Bounds the memory of a bootstrap: a sample of N clusters has N draws, a draw takes about 30 bytes.
 DRAWS_PER_CHUNK = 2**22
@@ -35,13 +37,27 @@ def confidence_interval(
         clusters: the id of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
-    generator = np.random.default_rng(SEED)
     totals_CK = cluster_totals(rows, clusters)
-    count = len(totals_CK)
-    values = np.sort([value(totals_CK[generator.choice(count, size=count)].sum(0)) for _ in range(samples)])
+    values = np.sort(
+        [value(totals_CK.take(index_C, 0).sum(0)) for index_C in _draws(len(totals_CK), samples)]
+    )
     lower = samples // 40
     low, high = values[lower], values[samples - lower - 1]
     return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else math.inf
+
+
+def _draws(count: int, samples: int) -> Iterable[Clusters]:
+    """Return the indices of each bootstrap sample of `count` clusters, the same for every metric."""
+    if count * samples <= KEPT_DRAWS:
+        return _kept_draws(count, samples)
+    generator = np.random.default_rng(SEED)
+    return (generator.choice(count, size=count) for _ in range(samples))
+
+
+@lru_cache(maxsize=1)
+def _kept_draws(count: int, samples: int) -> list[Clusters]:
+    generator = np.random.default_rng(SEED)
+    return [generator.choice(count, size=count) for _ in range(samples)]
 
 
 def cluster_totals(rows: Array, clusters: Clusters) -> npt.NDArray[np.float32]:

@@ -24,8 +24,9 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
-from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
+from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
+from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.texts import References, TextOutputs
@@ -85,6 +86,8 @@ def model(tokenized: TokenizedCorpus) -> Seq2Seq:
 
 class Oracle(nn.Module):
     """Attends to the tokens of the source word of each gold link, and to no other."""
+
+    attends = True
 
     def __init__(self, cells: Sequence[set[tuple[int, int]]], vocabulary: int) -> None:
         super().__init__()
@@ -285,7 +288,7 @@ def test_pairs_of_one_source_are_scored_once_if_asked_for(
     shared = ParallelText([*text.source[:half], *text.source[:half]], text.target)
     evaluate = TranslationEvaluator(
         model,
-        TranslationSplit("val", shared, tokenized.validation, "fr"),
+        TranslationSplit("val", shared, tokenize_text(shared, tokenized.tokenizers, "shared"), "fr"),
         tokenized.tokenizers,
         search=greedy(),
         multi_reference=multiple,
@@ -340,10 +343,12 @@ def test_every_head_of_a_transformer_has_an_alignment_error(
     )
     evaluate = evaluator(model, corpus.validation, tokenized, Reference())
     values = evaluate(final=True).values
-    names = {f"val/aer_layer_{layer}_head_{head}" for layer in (1, 2) for head in range(1, heads + 1)}
+    of_heads = {f"val/aer_layer_{layer}_head_{head}" for layer in (1, 2) for head in range(1, heads + 1)}
+    names = of_heads | {f"{name}_read" for name in of_heads}
     assert {name for name in values if "_head_" in name} == names
     if heads == 1:  # `aer` is that of the mean over the heads of the last layer
         assert values["val/aer_layer_2_head_1"] == values["val/aer"]
+        assert values["val/aer_layer_2_head_1_read"] == values["val/aer_read"]
         assert values["val/aer_layer_1_head_1"] != values["val/aer"]
     assert names <= {f"val/{metric.name}" for metric in evaluate.metrics}
     assert not any("_head_" in name for name in evaluate().values)
@@ -372,6 +377,7 @@ def test_without_gold_there_is_no_alignment_error(
     assert set(values) == {
         *("val/bleu", "val/chrf", "val/loss_teacher_forced", "val/loss_free_running"),
         *("val/perplexity_teacher_forced", "val/perplexity_free_running", "val/loops", "val/at_limit"),
+        *(f"val/{metric.name}" for metric in ATTENTION_MEASURES),
     }
 
 

@@ -23,14 +23,17 @@ from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
     Counts,
+    Span,
     WordLinks,
     diagonal_links,
     head_links,
     link_counts,
     oracle_links,
+    read,
     replace_unknown,
     word_spans,
 )
+from seq2seq_lab.metrics.attention import ATTENTION_MEASURES, Units, measures
 from seq2seq_lab.metrics.base import Array, Grouping, Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.degeneration import DecodedOutputs
@@ -52,6 +55,8 @@ from seq2seq_lab.tasks.decoded import Decoded, DecodingEvaluator
 from seq2seq_lab.tasks.splits import TextSplit
 
 log = logging.getLogger(__name__)
+
+MEASURES = "measures"  # the kind of the sums of `metrics.attention.measures`
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,13 @@ class TranslationOutputs(DecodedOutputs):
         text: the plain text of the split, with gold alignments and phenomena if the data set has them.
         losses: see `Losses`.
         alignments: see `Alignments`.
+        measures: see `MeasuredAttention`.
     """
 
     text: ParallelText
     losses: Mapping[str, Array]
     alignments: Mapping[str, Array]
+    measures: Array | None = None
 
 
 PRIMARY = "bleu"
@@ -88,6 +95,7 @@ METRICS: tuple[Metric, ...] = (
     *TEXT_METRICS,
     *DECODING_METRICS,
     *ALIGNMENT_METRICS,
+    *ATTENTION_MEASURES,
     MeanLoss("teacher_forced", "teacher-forced loss"),
     MeanLoss("free_running", "free-running loss"),
     Perplexity("teacher_forced", "teacher-forced perplexity"),
@@ -181,17 +189,23 @@ class TranslationEvaluator(DecodingEvaluator):
             batches=BatchMaker(split.tokens, compute.device),
             targets=split.tokens.target,
             references=split.references(multi_reference),
-            reads_weights=text.gold is not None,
+            reads_weights=model.attends,
             searches_with_weights=replace_unknown,
             metrics=(
                 *metrics,
                 *(UNKNOWN_REPLACED if replace_unknown else ()),
-                *(AlignmentErrorRate(head_links(*head)) for head in self._heads),
+                *(
+                    AlignmentErrorRate(head_links(*head, reading))
+                    for head in self._heads
+                    for reading in ("", "read")
+                ),
             ),
             **settings,
         )
         self.tokenizers, self.replace_unknown = tokenizers, replace_unknown
-        self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
+        spans = _SplitSpans(text, tokenizers)
+        self._gold = _GoldAlignments(text, spans) if text.gold else None
+        self._units = _SplitUnits(text, spans)
         ambiguous = sum(UNKNOWN in line for line in text.target)
         if ambiguous and compute.ranks.main:
             log.warning(
@@ -204,17 +218,26 @@ class TranslationEvaluator(DecodingEvaluator):
 
     def count(
         self, index: Sequence[int], batch: Batch, weights_BTS: Tensor | None, final: bool
-    ) -> dict[str, list[Counts]]:
-        """Return the `link_counts` of the attention under teacher forcing, and of each head in the final evaluation."""
-        if self._gold is None or weights_BTS is None:
-            return {}
-        counts = {"attention": self._gold.counts(index, to_host(weights_BTS.float()))}
+    ) -> dict[str, Sequence[tuple[float, ...]]]:
+        """Return the measures and the `link_counts` of the attention under teacher forcing, finally those of each head."""
+        if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
+            return {}  # no attention, or attention to the turns of a dialogue
+        weights = to_host(weights_BTS.float())
+        counts: dict[str, Sequence[tuple[float, ...]]] = {MEASURES: self._units.measures(index, weights)}
+        if self._gold is None:
+            return counts
+        counts |= {
+            "attention": self._gold.counts(index, weights),
+            "read": self._gold.counts(index, read(weights)),
+        }
         if final and self._heads:
             with evaluation_context(batch, self.compute.precision, self.compute.device):
                 maps_BLATS = self.model.attention_maps(batch, batch.inputs_BT)["cross"]
             maps = to_host(maps_BLATS.float())
             for layer, head in self._heads:
-                counts[head_links(layer, head)] = self._gold.counts(index, maps[:, layer, head])
+                weights = maps[:, layer, head]
+                counts[head_links(layer, head)] = self._gold.counts(index, weights)
+                counts[head_links(layer, head, "read")] = self._gold.counts(index, read(weights))
         return counts
 
     def replaced(self, i: int, hypothesis: Hypothesis) -> str | None:
@@ -227,6 +250,7 @@ class TranslationEvaluator(DecodingEvaluator):
         """See `SplitEvaluator.outputs`."""
         text, references, language = self.split.text, self.references, self.split.language
         alignments = self.counts(results)
+        measured = alignments.pop(MEASURES, None)
         if text.gold is not None and "attention" in alignments and alignments["attention"][:, 2].any():
             for kind, links in (("oracle", oracle_links), ("diagonal", diagonal_links)):
                 rows = np.array([link_counts(links(gold), gold) for gold in text.gold])
@@ -243,15 +267,50 @@ class TranslationEvaluator(DecodingEvaluator):
             unknown_replaced=unknown_replaced,
             text=text,
             alignments=alignments,
+            measures=measured,
         )
+
+
+class _SplitSpans:
+    """The characters of the tokens of a split."""
+
+    def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
+        self._text, self._tokenizers = text, tokenizers
+        self._found: dict[int, tuple[list[Span], list[Span]]] = {}
+
+    def __getitem__(self, i: int) -> tuple[list[Span], list[Span]]:
+        if i not in self._found:
+            source, target = self._tokenizers.source, self._tokenizers.target
+            self._found[i] = source.spans(self._text.source[i]), target.spans(self._text.target[i])
+        return self._found[i]
+
+
+class _SplitUnits:
+    """The units of the tokens of a split; see `metrics.attention`."""
+
+    def __init__(self, text: ParallelText, spans: _SplitSpans) -> None:
+        self._text, self._spans = text, spans
+        self._found: dict[int, tuple[Units, Units]] = {}
+
+    def _units(self, i: int) -> tuple[Units, Units]:
+        if i not in self._found:
+            source, target = self._spans[i]
+            pair = Units.of(self._text.source[i], source, 1), Units.of(self._text.target[i], target, 0)
+            self._found[i] = pair
+        return self._found[i]
+
+    def measures(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[tuple[float, ...]]:
+        """Return the `measures` of the sentences of a batch."""
+        sources, targets = zip(*map(self._units, index), strict=True)
+        return [tuple(row) for row in measures(weights_BTS, sources, targets).tolist()]
 
 
 class _GoldAlignments:
     """The gold links of a split, and the settings to read links from the model's attention."""
 
-    def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
+    def __init__(self, text: ParallelText, spans: _SplitSpans) -> None:
         assert text.gold is not None
-        self._text, self._gold, self._tokenizers = text, text.gold, tokenizers
+        self._gold, self._spans = text.gold, spans
         self._words = [  # before training, because it checks them
             (word_spans(source, gold.source_words), word_spans(target, gold.target_words))
             for source, target, gold in zip(text.source, text.target, text.gold, strict=True)
@@ -260,9 +319,7 @@ class _GoldAlignments:
 
     def _links(self, i: int) -> WordLinks:
         if i not in self._found:
-            source, target = self._text.source[i], self._text.target[i]
-            spans = self._tokenizers.source.spans(source), self._tokenizers.target.spans(target)
-            self._found[i] = WordLinks(*spans, *self._words[i])
+            self._found[i] = WordLinks(*self._spans[i], *self._words[i])
         return self._found[i]
 
     def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[Counts]:
