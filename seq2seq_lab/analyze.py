@@ -5,14 +5,17 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
+from seq2seq_lab.errors import Parser, UserError, did_you_mean, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_opening, open_run
+from seq2seq_lab.runtime.tables import print_table
 
+SCOPES = ("step", "all", "free")
 CHUNK = 16  # batches that are read, processed and written together
 
 
@@ -31,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     questions = arguments.add_subparsers(metavar="QUESTION", required=True, parser_class=Parser)
     add_score(questions)
+    add_intervene(questions)
     return arguments
 
 
@@ -223,6 +227,172 @@ def read_entry(where: str, line: str, sources: str, count: int) -> tuple[int, st
             f"{where}: index {fields[0]} is not that of a source. {sources} has {count:,} lines, counted from 0."
         )
     return int(fields[0]), fields[1], line.rstrip()
+
+
+def add_intervene(questions: Any) -> None:
+    """Add the question `intervene`."""
+    arguments = add_question(
+        questions,
+        "intervene",
+        intervene,
+        "what changed attention weights change in the predictions on a test set",
+        "python -m seq2seq_lab.analyze intervene outputs/DATE/TIME --kinds uniform,permute --scopes step --first 100",
+    )
+    add_test_set(arguments)
+    arguments.add_argument(
+        "--kinds",
+        metavar="KIND,…",
+        help="uniform, permute, zero_out_max, only_max, keep_max_uniform_others, zero_out, previous, gold (if the data has "
+        "gold alignments), word=J and mask=J (all weight on the J-th source word, or none), by default all but the last two",
+    )
+    arguments.add_argument(
+        "--scopes",
+        metavar="SCOPE,…",
+        default="step,all,free",
+        help="step: one step is changed and the original continues; all: every step, with the reference as input; free: "
+        "every step of the search (default: all three)",
+    )
+    for name in ("layer", "head"):
+        arguments.add_argument(
+            f"--{name}", type=int, help=f"the only {name} of a Transformer to change, from 0"
+        )
+    arguments.add_argument(
+        "--unseen",
+        action="store_true",
+        help="an attention function with a state computes it from the original weights (default: from the changed ones)",
+    )
+    arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
+    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
+def add_test_set(arguments: argparse.ArgumentParser) -> None:
+    """Add the options that select a test set and settings."""
+    arguments.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="changes to the run's settings, such as dataset.test=… search=beam",
+    )
+    arguments.add_argument("--test", metavar="NAME", help="a test set of the data set (default: the first)")
+    arguments.add_argument("--first", type=int, metavar="N", help="use the first N examples only")
+
+
+def test_split(run: Any, options: argparse.Namespace) -> Any:
+    """Return the test set that the options select.
+
+    Raises:
+        UserError: there is none with this name.
+    """
+    from seq2seq_lab.launching.evaluation import read_data
+
+    require(options.first is None or options.first >= 1, "--first", options.first, "1 or more")
+    splits = read_data(run, False).tests
+    names = [split.prefix.removeprefix("test").removeprefix("/") or "test" for split in splits]
+    if options.test is not None and options.test not in names:
+        near = did_you_mean(options.test, names)
+        raise UserError(f"--test={options.test} is not a test set.{near} Test sets: {', '.join(names)}.")
+    split = splits[0 if options.test is None else names.index(options.test)]
+    return split if options.first is None else split.first(options.first)
+
+
+def intervene(options: argparse.Namespace) -> None:
+    """Print the effects of changed attention weights.
+
+    Raises:
+        UserError: an unknown kind or scope, or a model without attention to text.
+    """
+    from seq2seq_lab.analysis import interventions
+
+    scopes = options.scopes.split(",")
+    for scope in scopes:
+        require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
+    run = open_run(options, options.changes)
+    split = test_split(run, options)
+    forced = run.forced([*split.text.source], [*split.text.target])
+    gold = split.text.gold
+    asked = (
+        options.kinds.split(",")
+        if options.kinds
+        else [*interventions.BY_DEFAULT, *(["gold"] if gold else [])]
+    )
+    settings = {
+        "layer": options.layer,
+        "head": options.head,
+        "seen": not options.unseen,
+        "seed": options.seed,
+    }
+    found: list[Any] = []
+    if forced_scopes := [scope for scope in scopes if scope != "free"]:
+        measured = interventions.intervene(run.model, forced, asked, forced_scopes, gold=gold, **settings)
+        found += interventions.effects(measured)
+    if "free" in scopes:
+        found += interventions.free(run, split.references(False), forced, asked, **settings)
+    if options.format == "jsonl":
+        for one in found:
+            print_visible(json.dumps({"effect": type(one).__name__, **asdict(one)}, ensure_ascii=False))
+        return
+    print_effects([one for one in found if isinstance(one, interventions.Effect)])
+    searches = [one for one in found if isinstance(one, interventions.SearchEffect)]
+    if searches:
+        rows = [
+            [
+                one.kind,
+                f"{one.unchanged:.1%}",
+                f"{one.bleu:.2f}",
+                f"{one.difference:+.2f} ± {one.confidence:.2f}",
+            ]
+            for one in searches
+        ]
+        print_table(
+            "Scope free: the outputs of the search",
+            ["kind", "outputs kept", "BLEU", "difference"],
+            rows,
+            3,
+        )
+
+
+def print_effects(effects: Sequence[Any]) -> None:
+    """Print the effects of each scope as tables: the shares of predictions kept, and the mean changes."""
+    classes = [*dict.fromkeys(one.word_class for one in effects)]
+    for scope in dict.fromkeys(one.scope for one in effects):
+        own = {(one.kind, one.word_class): one for one in effects if one.scope == scope}
+        kinds = [*dict.fromkeys(kind for kind, _ in own)]
+        shares = [
+            [kind, *(with_interval(own.get((kind, name)), "kept", 100, 1) for name in classes)]
+            for kind in kinds
+        ]
+        print_table(f"Scope {scope}: predictions kept, %", ["kind", *classes], shares, len(classes))
+        means = [
+            [
+                kind,
+                *(
+                    with_interval(one, name, 1, 3)
+                    for name in ("log_prob_change", "total_variation", "jensen_shannon")
+                ),
+                f"{one.left_out:,}",
+            ]
+            for kind in kinds
+            if (one := own.get((kind, "all"))) is not None and one.log_prob_change is not None
+        ]
+        heads = ["kind", "change of log p", "total variation", "Jensen–Shannon", "tokens left out"]
+        print_table(f"Scope {scope}: means over all tokens", heads, means, 4)
+        limits = [(low, high) for low, high, *_ in max((one.by_largest for one in own.values()), key=len)]
+        rows = []
+        for kind in kinds:
+            found = {(low, high): median for low, high, _, median in own[kind, "all"].by_largest}
+            if found:
+                rows.append([kind, *(f"{found[one]:.3f}" if one in found else "–" for one in limits)])
+        heads = ["kind", *(f"{low}–{high}" for low, high in limits)]
+        print_table(f"Scope {scope}: median total variation by the largest weight", heads, rows, len(limits))
+
+
+def with_interval(effect: Any, name: str, scale: float, digits: int) -> str:
+    """Return a mean of an effect with its 95% interval."""
+    if effect is None:
+        return "–"
+    text = f"{scale * getattr(effect, name):.{digits}f}"
+    half = effect.confidence.get(name)
+    return text if half is None else f"{text} ± {scale * half:.{digits}f}"
 
 
 if __name__ == "__main__":

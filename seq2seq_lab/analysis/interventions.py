@@ -1,0 +1,431 @@
+"""What changed attention weights change in the predictions of a model.
+
+Scopes: with `step` only one step is changed, its prediction is compared, and the original continues; with `all` every step
+is changed, with the given outputs as input; with `free` every step of a search is changed. Moradi et al. 2019
+("Interrogating the explanatory power of attention in neural machine translation") use `step`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from seq2seq_lab.analysis.changes import KINDS, ChangedModel, keep
+from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold
+from seq2seq_lab.data.words import words
+from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.metrics.alignment import group_tokens, word_spans
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.significance import confidence_interval
+from seq2seq_lab.metrics.texts import References, TextOutputs
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
+
+Scope = Literal["step", "all"]
+Floats = npt.NDArray[np.float64]
+
+UNION = "moradi_union"
+UNITED = ("uniform", "zero_out_max", "permute")
+BY_DEFAULT = (
+    "uniform",
+    "permute",
+    "zero_out_max",
+    "only_max",
+    "keep_max_uniform_others",
+    "zero_out",
+    "previous",
+)
+BINS = (0.25, 0.5, 0.75)  # of the largest weight
+SAMPLES = 1000  # of the bootstrap of an interval
+CLASS_OF_TAG = {"PUNCT": "punctuation"}  # of the tags of Universal Dependencies
+CLASSES = ("content", "function", "punctuation", "end", "other")
+COLUMNS = ("kept", "log_prob_change", "total_variation", "jensen_shannon")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The predictions of N target tokens under one change.
+
+    Attributes:
+        kept: whether the most probable token stays the same.
+        log_prob_change: log p of the given token with the change, minus that without.
+        total_variation: ½ Σ |p − p′|.
+        jensen_shannon: the Jensen–Shannon divergence of p and p′, in nats.
+        largest: the largest unchanged weight of the row.
+        changed: whether the change applies: a permutation needs two source words, `previous` an earlier step.
+        classes: the class of the word of each token, of `CLASSES`; "end" is `<eos>`.
+        sentence: the index of the sentence of each token.
+    """
+
+    kept: npt.NDArray[np.bool_]
+    log_prob_change: Floats
+    total_variation: Floats
+    jensen_shannon: Floats
+    largest: Floats
+    changed: npt.NDArray[np.bool_]
+    classes: list[str]
+    sentence: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one kind of change, in one scope, on the tokens of one class.
+
+    Attributes:
+        tokens: the number of tokens to which the change applies.
+        left_out: the number of the others.
+        kept: the share of predictions that stay the same.
+        log_prob_change, total_variation, jensen_shannon: means; see `Tokens`.
+        confidence: half widths of 95% intervals, by the name of the mean (bootstrap over sentences).
+        by_largest: the median total variation by the largest weight, as (lower limit, upper limit, tokens, median).
+    """
+
+    kind: str
+    scope: str
+    word_class: str
+    tokens: int
+    left_out: int
+    kept: float
+    log_prob_change: float | None
+    total_variation: float | None
+    jensen_shannon: float | None
+    confidence: Mapping[str, float] = field(default_factory=dict)
+    by_largest: Sequence[tuple[float, float, int, float]] = ()
+
+
+@torch.no_grad()
+def intervene(
+    model: Seq2Seq,
+    forced: Forced,
+    kinds: Sequence[str],
+    scopes: Sequence[Scope],
+    *,
+    gold: Sequence[Gold] | None = None,
+    weights: Sequence[Tensor] | None = None,
+    **options: Any,
+) -> dict[tuple[str, str], Tokens]:
+    """Return the predictions of the tokens of given outputs, by (kind, scope).
+
+    Args:
+        kinds: names of `KINDS`; `word=J` and `mask=J` with the index of a source word.
+        gold: alignments and word classes of the pairs; needed by the kind `gold`.
+        weights: for the kind `weights`, a matrix for each pair; see `ChangedModel`.
+        options: `layer`, `head`, `seen` and `seed` of `ChangedModel`.
+
+    Raises:
+        UserError: an unknown kind, one without what it needs, or a model without attention.
+    """
+    given = given_weights(forced, kinds, gold, weights)
+    plain = ChangedModel(model, keep, **options)
+    changed = {kind: changed_model(model, kind, given, **options) for kind in kinds}
+    found: dict[tuple[str, str], list[list[Any]]] = {(kind, scope): [] for scope in scopes for kind in kinds}
+    classes = [classes_of(forced, i, None if gold is None else gold[i]) for i in range(len(forced.targets))]
+    for index in forced.plan:
+        batch = forced.batch(index)
+        with evaluation_context(batch, forced.compute.precision, forced.compute.device):
+            for (kind, scope), columns in _run_batch(plain, changed, scopes, batch):
+                for row, i in enumerate(index.tolist()):
+                    count = len(classes[i])
+                    own = [column[row, :count] for column in columns]
+                    matrix_TS = given[kind][i] if kind in given else None
+                    applies = _applies(kind, batch.source_lengths[row], count, matrix_TS)
+                    found[kind, scope].append([*own, applies, classes[i], np.full(count, i)])
+    return {key: _tokens(parts) for key, parts in found.items()}
+
+
+def changed_model(
+    model: Seq2Seq, kind: str, given: Mapping[str, Sequence[Tensor]], **options: Any
+) -> ChangedModel:
+    """Return the model with the attention weights changed; `given` as `given_weights` returns it."""
+    return ChangedModel(model, KINDS[kind.partition("=")[0]], given.get(kind), **options)
+
+
+def given_weights(
+    forced: Forced,
+    kinds: Sequence[str],
+    gold: Sequence[Gold] | None = None,
+    weights: Sequence[Tensor] | None = None,
+) -> dict[str, Sequence[Tensor]]:
+    """Return the weights or positions of each pair for the kinds that need them; see `intervene`.
+
+    Raises:
+        UserError: an unknown kind, or one without what it needs.
+    """
+    found: dict[str, Sequence[Tensor]] = {}
+    for kind in kinds:
+        name, _, word = kind.partition("=")
+        with_word = name in ("word", "mask")
+        if name not in KINDS or with_word != word.isdecimal() or (word and not with_word):
+            known = [f"{one}=J" if one in ("word", "mask") else one for one in KINDS]
+            raise UserError(
+                f"kind={kind} is not allowed.{did_you_mean(name, KINDS)} Kinds: {', '.join(known)}; J is the index of a "
+                f"source word, from 0."
+            )
+        if name == "gold":
+            if gold is None:
+                raise UserError(
+                    "kind=gold needs gold alignments, which these texts do not have. Leave it out."
+                )
+            found[kind] = [gold_weights(forced, i, one) for i, one in enumerate(gold)]
+        elif name == "weights":
+            if weights is None:
+                raise UserError("kind=weights needs the argument weights, a matrix for each pair.")
+            found[kind] = weights
+        elif with_word:
+            found[kind] = [word_positions(forced, i, int(word)) for i in range(len(forced.sources))]
+    return found
+
+
+def _run_batch(
+    plain: ChangedModel, changed: Mapping[str, ChangedModel], scopes: Sequence[Scope], batch: Any
+) -> Iterator[tuple[tuple[str, str], list[npt.NDArray[Any]]]]:
+    """Yield the columns [B, T] of `Tokens` up to `largest`, by (kind, scope)."""
+    columns: dict[tuple[str, str], list[tuple[Tensor, ...]]] = {
+        (kind, scope): [] for scope in scopes for kind in changed
+    }
+    state, source = plain.start(batch)
+    states = dict.fromkeys(changed, state) if "all" in scopes else {}
+    sources = {kind: model.source(source.inner, batch) for kind, model in changed.items()}
+    for token_B, output_B in zip(batch.inputs_BT.unbind(1), batch.outputs_BT.unbind(1), strict=True):
+        log_probs_BV, after, weights_BS = plain.step(token_B, state, source)
+        assert weights_BS is not None
+        largest_B = weights_BS.amax(1)
+        for kind, model in changed.items():
+            if "step" in scopes:
+                other_BV, _, _ = model.step(token_B, state, sources[kind])
+                columns[kind, "step"].append((*compared(log_probs_BV, other_BV, output_B), largest_B))
+            if "all" in scopes:
+                other_BV, states[kind], _ = model.step(token_B, states[kind], sources[kind])
+                columns[kind, "all"].append((*compared(log_probs_BV, other_BV, output_B), largest_B))
+        state = after
+    for key, steps in columns.items():
+        yield key, [to_host(torch.stack(column, 1)) for column in zip(*steps, strict=True)]
+
+
+def compared(log_p_NV: Tensor, log_q_NV: Tensor, output_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return whether the arg max is the same, log q − log p of the output, total variation and Jensen–Shannon divergence."""
+    kept_N = log_p_NV.argmax(1) == log_q_NV.argmax(1)
+    change_N = (log_q_NV - log_p_NV).gather(1, output_N[:, None])[:, 0]
+    p_NV, q_NV = log_p_NV.exp(), log_q_NV.exp()
+    variation_N = (p_NV - q_NV).abs().sum(1) / 2
+    middle_NV = (p_NV + q_NV) / 2
+    entropy = torch.special.entr
+    divergence_N = (entropy(middle_NV) - (entropy(p_NV) + entropy(q_NV)) / 2).sum(1).clamp(min=0)
+    return kept_N, change_N, variation_N, divergence_N
+
+
+def _applies(kind: str, source_length: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
+    """Return to which of the tokens of a sentence a kind of change applies."""
+    if given_TS is not None:
+        rows: npt.NDArray[np.bool_] = ~given_TS.isnan().any(1).numpy()
+        return (
+            np.full(count, rows[0])
+            if len(rows) == 1
+            else np.pad(rows, (0, max(0, count - len(rows))))[:count]
+        )
+    if kind == "permute":
+        return np.full(count, source_length > 3)  # more than <sos>, a token and <eos>
+    if kind == "previous":
+        return np.arange(count) > 0
+    return np.ones(count, np.bool_)
+
+
+def gold_weights(forced: Forced, i: int, gold: Gold) -> Tensor:
+    """Return weights [T, S]: for a target token the same weight for each source token of the words that it is linked to.
+
+    The rows of tokens of words without sure links, of punctuation, and of `<eos>` are NaN.
+    """
+    assert forced.source_tokenizer is not None
+    source, target = forced.sources[i], forced.targets[i]
+    source_spans, target_spans = forced.source_tokenizer.spans(source), forced.tokenizer.spans(target)
+    columns = group_tokens(source_spans, word_spans(source, gold.source_words))
+    rows = group_tokens(target_spans, word_spans(target, gold.target_words))
+    linked: dict[int, set[int]] = {}
+    for source_word, target_word in gold.links:
+        linked.setdefault(target_word, set()).update(columns[source_word])
+    weights_TS = torch.full((len(target_spans) + 1, len(source_spans) + 2), float("nan"), dtype=torch.float64)
+    for target_word, tokens in linked.items():
+        for row in rows[target_word] if tokens else []:
+            weights_TS[row] = 0
+            weights_TS[row, [token + 1 for token in sorted(tokens)]] = 1 / len(tokens)
+    return weights_TS
+
+
+def word_positions(forced: Forced, i: int, word: int) -> Tensor:
+    """Return [1, S] with the same share for each token of a source word, for the kinds `word` and `mask`.
+
+    Args:
+        word: the index of the word in `data.words.words`. If the source has fewer words, all shares are NaN.
+    """
+    assert forced.source_tokenizer is not None
+    source = forced.sources[i]
+    spans = forced.source_tokenizer.spans(source)
+    groups = group_tokens(spans, words(source, spans))
+    positions_1S = torch.full((1, len(spans) + 2), float("nan"), dtype=torch.float64)
+    if word >= len(groups):
+        return positions_1S
+    positions_1S[:] = 0
+    positions_1S[0, [token + 1 for token in groups[word]]] = 1 / len(groups[word])
+    return positions_1S
+
+
+def classes_of(forced: Forced, i: int, gold: Gold | None) -> list[str]:
+    """Return the class of each target token, with `<eos>`: by the gold part of speech, else "other" for words."""
+    target = forced.targets[i]
+    spans = forced.tokenizer.spans(target)
+    found = ["other" if any(map(str.isalnum, target[start:end])) else "punctuation" for start, end in spans]
+    if gold is not None and gold.target_classes is not None:
+        groups = group_tokens(spans, word_spans(target, gold.target_words))
+        for group, tag in zip(groups, gold.target_classes, strict=True):
+            for token in group:
+                found[token] = "content" if tag in CONTENT_CLASSES else CLASS_OF_TAG.get(tag, "function")
+    return [*found, "end"]
+
+
+def _tokens(parts: Sequence[Sequence[Any]]) -> Tokens:
+    kept, change, variation, divergence, largest, applies, classes, sentence = zip(*parts, strict=True)
+    return Tokens(
+        kept=np.concatenate(kept).astype(np.bool_),
+        log_prob_change=np.concatenate(change).astype(np.float64),
+        total_variation=np.concatenate(variation).astype(np.float64),
+        jensen_shannon=np.concatenate(divergence).astype(np.float64),
+        largest=np.concatenate(largest).astype(np.float64),
+        changed=np.concatenate(applies),
+        classes=[one for part in classes for one in part],
+        sentence=np.concatenate(sentence),
+    )
+
+
+def effects(found: Mapping[tuple[str, str], Tokens]) -> list[Effect]:
+    """Return the effects by kind, scope and class of words; of `step` also the union of Moradi et al. 2019."""
+    rows = [one for (kind, scope), tokens in found.items() for one in _effects(kind, scope, tokens)]
+    united = [found[kind, "step"] for kind in UNITED if (kind, "step") in found]
+    if len(united) == len(UNITED):
+        kept_N = np.any([one.kept & one.changed for one in united], axis=0)
+        applies_N = np.any([one.changed for one in united], axis=0)
+        union = replace(united[0], kept=kept_N, changed=applies_N)
+        rows += [_share_only(one) for one in _effects(UNION, "step", union)]
+    return rows
+
+
+def _share_only(effect: Effect) -> Effect:
+    """Return the effect without the means that a union of changes does not have."""
+    confidence = {name: value for name, value in effect.confidence.items() if name == "kept"}
+    none: dict[str, Any] = dict.fromkeys(COLUMNS[1:])
+    return replace(effect, confidence=confidence, by_largest=(), **none)
+
+
+def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
+    classes = np.array(tokens.classes)
+    present = [name for name in CLASSES if (classes == name).any()]
+    for name in ("all", *present):
+        of_class = np.ones(len(classes), np.bool_) if name == "all" else classes == name
+        used = of_class & tokens.changed
+        if not used.any():
+            continue
+        values = {column: getattr(tokens, column)[used].astype(np.float64) for column in COLUMNS}
+        clusters, ones = tokens.sentence[used], np.ones(int(used.sum()))
+        confidence = {
+            column: confidence_interval(_mean, np.column_stack([value, ones]), clusters, SAMPLES)
+            for column, value in values.items()
+        }
+        yield Effect(
+            kind=kind,
+            scope=scope,
+            word_class=name,
+            tokens=int(used.sum()),
+            left_out=int(of_class.sum() - used.sum()),
+            kept=float(values["kept"].mean()),
+            log_prob_change=float(values["log_prob_change"].mean()),
+            total_variation=float(values["total_variation"].mean()),
+            jensen_shannon=float(values["jensen_shannon"].mean()),
+            confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
+            by_largest=[*_by_largest(tokens.largest[used], values["total_variation"])],
+        )
+
+
+def _mean(totals_K: npt.NDArray[Any]) -> float:
+    return float(totals_K[0] / totals_K[1])
+
+
+def _by_largest(largest_N: Floats, variation_N: Floats) -> Iterator[tuple[float, float, int, float]]:
+    edges = (0.0, *BINS, 1.0)
+    bin_N = np.digitize(largest_N, BINS)
+    for index in range(len(BINS) + 1):
+        inside = variation_N[bin_N == index]
+        if len(inside):
+            yield edges[index], edges[index + 1], len(inside), float(np.median(inside))
+
+
+@dataclass(frozen=True)
+class SearchEffect:
+    """The effect of a kind of change at every step of a search.
+
+    Attributes:
+        unchanged: the share of outputs that stay the same.
+        bleu: BLEU with the change.
+        difference: BLEU with the change, minus that without.
+        confidence: half width of the 95% interval of the difference (paired bootstrap); infinite without bounds.
+    """
+
+    kind: str
+    unchanged: float
+    bleu: float
+    difference: float
+    confidence: float
+
+
+def search_effect(
+    kind: str, before: Sequence[str], after: Sequence[str], references: References
+) -> SearchEffect:
+    """Return the effect on the outputs of a search.
+
+    Args:
+        before, after: the outputs without and with the change.
+    """
+    metric = Bleu()
+    both = [metric.rows(TextOutputs(lines, references)) for lines in (before, after)]
+    width = both[0].shape[1]
+
+    def difference(totals_K: npt.NDArray[Any]) -> float:
+        return metric.value(totals_K[width:]) - metric.value(totals_K[:width])
+
+    rows = np.hstack(both)
+    same = float(np.mean([one == other for one, other in zip(before, after, strict=True)]))
+    confidence = confidence_interval(difference, rows, references.clusters, SAMPLES)
+    totals = rows.sum(0)
+    return SearchEffect(kind, same, metric.value(totals[width:]), difference(totals), confidence)
+
+
+def free(
+    run: Any, references: References, forced: Forced, kinds: Sequence[str], **options: Any
+) -> list[SearchEffect]:
+    """Return the effects on the outputs of the search of a run.
+
+    The kinds `gold` and `weights` are left out: they are made for the tokens of a given output.
+
+    Args:
+        run: a `LoadedTranslation`.
+        options: see `intervene`.
+    """
+    kinds = [kind for kind in kinds if kind not in ("gold", "weights")]
+    given, before = given_weights(forced, kinds), _texts(run, forced)
+    return [
+        search_effect(
+            kind,
+            before,
+            _texts(replace(run, model=changed_model(run.model, kind, given, **options)), forced),
+            references,
+        )
+        for kind in kinds
+    ]
+
+
+def _texts(run: Any, forced: Forced) -> list[str]:
+    return [one.text for one in run.predict([*forced.sources], with_attention=False)]
