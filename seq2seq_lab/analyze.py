@@ -13,6 +13,7 @@ from seq2seq_lab.data.local_files import CONVERT_REMEDY, read_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, did_you_mean, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_opening, open_run
+from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import print_table
 
 SCOPES = ("step", "all", "free")
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     questions = arguments.add_subparsers(metavar="QUESTION", required=True, parser_class=Parser)
     add_score(questions)
     add_intervene(questions)
+    add_attribute(questions)
     return arguments
 
 
@@ -349,6 +351,138 @@ def intervene(options: argparse.Namespace) -> None:
             rows,
             3,
         )
+
+
+def add_attribute(questions: Any) -> None:
+    """Add the question `attribute`."""
+    arguments = add_question(
+        questions,
+        "attribute",
+        attribute,
+        "which source words the predictions on a test set depend on, by several methods, and how faithful these are",
+        "python -m seq2seq_lab.analyze attribute outputs/DATE/TIME --first 100 --methods attention,occlusion",
+    )
+    add_test_set(arguments)
+    arguments.add_argument(
+        "--methods",
+        metavar="METHOD,…",
+        help="attention, attention_norm, grad_x_input, grad_norm, integrated_gradients, integrated_gradients_unknown, "
+        "smooth_grad, occlusion, occlusion_unknown, occlusion_removed, value_zeroing (default: all)",
+    )
+    arguments.add_argument(
+        "--against",
+        metavar="WORD",
+        help="explain log p(token) − log p(WORD) instead of log p(token); runner-up: the most probable other token",
+    )
+    arguments.add_argument(
+        "--delete",
+        choices=["zero", "unknown", "removed"],
+        default="zero",
+        help="how words are deleted to measure faithfulness: embeddings of 0, of <unk>, or no tokens (default: zero)",
+    )
+    arguments.add_argument(
+        "--random-weights",
+        action="store_true",
+        help="compare with the attributions of the model with random weights",
+    )
+    arguments.add_argument(
+        "--greedy", action="store_true", help="add the ceiling: a greedy search of the deletions"
+    )
+    arguments.add_argument("--seed", type=int, default=1, help="of noise and random orders (default: 1)")
+    arguments.add_argument(
+        "--format",
+        choices=["text", "jsonl"],
+        default="text",
+        help="text: a table of the methods; jsonl: the scores of each pair, then the means (default: text)",
+    )
+
+
+def attribute(options: argparse.Namespace) -> None:
+    """Print attributions and their measures.
+
+    Raises:
+        UserError: an unknown method, or one that the model does not have.
+    """
+    import torch
+
+    from seq2seq_lab.analysis import attributions, comparison
+
+    methods = options.methods.split(",") if options.methods else [*attributions.METHODS]
+    attributions.check_methods(methods)
+    run = open_run(options, options.changes)
+    split = test_split(run, options)
+    forced = run.forced([*split.text.source], [*split.text.target])
+    random_model = None
+    if options.random_weights:
+        torch.manual_seed(options.seed)
+        random_model = run.task.model().to(run.device).eval()
+    explained = []
+    with progress_bar("Attributions") as advance:
+        for one in comparison.explain(
+            run.model,
+            forced,
+            methods,
+            gold=split.text.gold,
+            against=options.against,
+            random_model=random_model,
+            how=options.delete,
+            greedy=options.greedy,
+            seed=options.seed,
+        ):
+            explained.append(one)
+            advance(len(explained), len(forced.targets))
+            if options.format == "jsonl":
+                print_visible(json.dumps(attribution_record(one), ensure_ascii=False))
+    found = comparison.means(explained)
+    if options.format == "jsonl":
+        means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
+        print_visible(json.dumps({"means": means}))
+        return
+    print_methods(found, options.delete)
+
+
+def attribution_record(explained: Any) -> dict[str, Any]:
+    """Return the attributions of a pair as values of JSON."""
+    return {
+        **{
+            name: getattr(explained, name)
+            for name in ("index", "source", "target", "words", "tokens", "against")
+        },
+        "scores": {name: one.scores_TU.tolist() for name, one in explained.attributions.items()},
+        "gaps": {
+            name: one.gap_T.tolist() for name, one in explained.attributions.items() if one.gap_T is not None
+        },
+    }
+
+
+MEASURES = {
+    "aer": "AER",
+    "area": "deletion area",
+    "comprehensiveness": "comprehensive, 20%",
+    "sufficiency": "sufficient, 20%",
+    "tau_attention": "τ attention",
+    "tau_random_weights": "τ random weights",
+    "source_share": "share of source",
+    "incomplete": "gap > 1%",
+}
+
+
+def print_methods(found: dict[str, dict[str, Any]], how: str) -> None:
+    """Print the means of each method."""
+    from seq2seq_lab.analysis.comparison import INSENSITIVE
+
+    shown = [key for key in MEASURES if any(key in own for own in found.values())]
+    rows = []
+    for name, own in found.items():
+        cells = [f"{own[key].value:.3f} ± {own[key].confidence:.3f}" if key in own else "–" for key in shown]
+        rows.append([name, *cells])
+    heads = ["method", *(MEASURES[key] for key in shown)]
+    print_table(f"Attributions; words are deleted by: {how}; nats", heads, rows, len(shown))
+    for name, own in found.items():
+        if "tau_random_weights" in own and own["tau_random_weights"].value > INSENSITIVE:
+            print_prose(
+                f"{name} is insensitive to the model: its τ with random weights is above {INSENSITIVE}."
+            )
 
 
 def print_effects(effects: Sequence[Any]) -> None:

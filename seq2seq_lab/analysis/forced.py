@@ -29,6 +29,8 @@ class Forced:
         batch: returns the batch of some examples, with the fields of `data.batch.TargetBatch` that are read here.
         read: returns (logits_BTV or log-probabilities, weights_BTS or None) of a batch; row t belongs to output t.
         compute: the device and the precision of the model.
+        without: returns a batch of other source ids, without their frame, each with the output of one pair; None if the
+            inputs are not text.
     """
 
     sources: Sequence[str]
@@ -39,6 +41,7 @@ class Forced:
     batch: Callable[[Index], Any]
     read: Read
     compute: Compute
+    without: Callable[[Sequence[Sequence[int]], int], Any] | None = None
 
     def readings(self) -> Iterator[tuple[list[int], Any, Tensor, Tensor | None]]:
         """Yield for each batch (indices of its examples, the batch, logits_BTV, weights_BTS)."""

@@ -12,6 +12,7 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
@@ -167,7 +168,13 @@ class LoadedTranslation(Loaded):
         """See `Loaded.forced`."""
         check_pairs("forced", sources, targets)
         source, target = self.tokenizers.source, self.tokenizers.target
-        text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(target.encode(targets)))
+        outputs = target.encode(targets)
+        text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(outputs))
+
+        def without(rows: Sequence[Sequence[int]], index: int) -> Batch:
+            versions = TokenizedText(Ragged.of(rows), Ragged.of([outputs[index]] * len(rows)))
+            return BatchMaker(versions, self.device)(np.arange(len(rows)))
+
         if len(text):
             longest = int(text.lengths.argmax())
             self.model.check_length(int(text.lengths[longest]), f"Source {longest + 1}")
@@ -180,6 +187,7 @@ class LoadedTranslation(Loaded):
             batch=BatchMaker(text, self.device),
             read=lambda batch: EncodedModel(self.model, batch)(batch, batch.inputs_BT),
             compute=self.compute,
+            without=without,
         )
 
     def export(self, folder: str | Path) -> None:

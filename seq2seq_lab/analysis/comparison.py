@@ -1,0 +1,222 @@
+"""Attribution methods compared on the same sentence pairs."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from seq2seq_lab.analysis import faithfulness as faithful
+from seq2seq_lab.analysis.attributions import LARGEST_GAP, Attribution, Floats, Options, attribute, runner_up
+from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.alignment import WordLinks, link_counts, word_spans
+from seq2seq_lab.metrics.significance import confidence_interval
+
+RANDOM, GREEDY = "random order", "greedy search"
+SAMPLES = 1000  # of the bootstrap of an interval
+INSENSITIVE = (
+    0.1  # τ of the attributions with random weights above which a method does not depend on the model
+)
+QUANTILE = 1  # of `faithfulness.SHARES`: 20% of the words
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over the rows of all sentences, with the half width of its 95% interval (bootstrap over sentences)."""
+
+    value: float
+    confidence: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The attributions of one sentence pair and their measures.
+
+    Attributes:
+        words: the source units.
+        tokens: the target tokens.
+        against: the tokens of the contrast.
+        attributions: by method.
+        measures: sums and numbers of rows by method and by the name of the measure.
+    """
+
+    index: int
+    source: str
+    target: str
+    words: list[str]
+    tokens: list[str]
+    against: list[str] | None
+    attributions: Mapping[str, Attribution]
+    measures: Mapping[str, Mapping[str, tuple[float, float]]]
+
+
+def explain(
+    model: Any,
+    forced: Forced,
+    methods: Sequence[str],
+    *,
+    gold: Sequence[Gold] | None = None,
+    against: str | None = None,
+    random_model: Any = None,
+    how: str = "zero",
+    greedy: bool = False,
+    seed: int = 1,
+) -> Iterator[Explained]:
+    """Yield the attributions of each sentence pair with their measures.
+
+    Args:
+        against: "runner-up": log p(y_t) minus that of the most probable other token; a word: minus that of its token; None:
+            log p(y_t).
+        random_model: the model with random weights, for the sanity check of Adebayo et al. 2018.
+        how: how words are deleted; see `attributions.occlusion`.
+        greedy: add the ceiling, a greedy search.
+
+    Raises:
+        UserError: a method that the model does not have, or a word that the vocabulary lacks.
+    """
+    for index in range(len(forced.targets)):
+        question = ask(model, forced, index)
+        against_T = None if against is None else contrast(question, against)
+        options = Options(against_T, seed)
+        found = attribute(question, methods, options)
+        deletions = faithful.Deletions(question, options, how)
+        measures = {
+            name: dict(_faithful(deletions, faithful.orders(one.scores_TU, deletions.units)))
+            for name, one in found.items()
+        }
+        measures[RANDOM] = dict(_random(deletions, question.steps, seed + index))
+        if greedy:
+            measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1))}
+        other = (
+            None if random_model is None else attribute(ask(random_model, forced, index), methods, options)
+        )
+        for name, one in found.items():
+            measures[name] |= dict(_compared(question, name, one, found, other))
+            if gold is not None:
+                measures[name] |= _alignment(question, one.scores_TU, gold[index])
+        tokens = forced.tokenizer
+        yield Explained(
+            index=index,
+            source=forced.sources[index],
+            target=forced.targets[index],
+            words=unit_texts(question),
+            tokens=[*tokens.tokens(question.outputs_T[:-1].tolist()), "<eos>"],
+            against=None if against_T is None else tokens.tokens(against_T.tolist()),
+            attributions=found,
+            measures=measures,
+        )
+
+
+def contrast(question: Question, against: str) -> torch.Tensor:
+    """Return the token y′_t of each row; see `explain`."""
+    if against == "runner-up":
+        return runner_up(question)
+    ids = question.forced.tokenizer.encode([against])[0]
+    if len(ids) != 1 or question.forced.tokenizer.unknown_words(against):
+        raise UserError(
+            f"--against={against} is not one token of the vocabulary. Give a word of it, or --against=runner-up."
+        )
+    return torch.full_like(question.outputs_T, ids[0])
+
+
+def unit_texts(question: Question) -> list[str]:
+    """Return the texts of the source units, with `<sos>` and `<eos>`."""
+    source = question.forced.sources[question.index]
+    return ["<sos>", *(source[start:end] for start, end in unit_spans(question)), "<eos>"]
+
+
+def unit_spans(question: Question) -> list[tuple[int, int]]:
+    """Return the characters of each source unit."""
+    tokenizer = question.forced.source_tokenizer
+    assert tokenizer is not None
+    spans = tokenizer.spans(question.forced.sources[question.index])
+    of_token = question.source.of_token[1:-1]
+    return [
+        (min(spans[t][0] for t in tokens), max(spans[t][1] for t in tokens))
+        for unit in range(1, len(question.source.is_word) - 1)
+        if len(tokens := np.flatnonzero(of_token == unit))
+    ]
+
+
+def _sum(values: Any) -> tuple[float, float]:
+    finite = np.asarray(values, np.float64)
+    finite = finite[np.isfinite(finite)]
+    return float(finite.sum()), float(len(finite))
+
+
+def _faithful(deletions: faithful.Deletions, order_TK: Any) -> Iterator[tuple[str, tuple[float, float]]]:
+    if order_TK.shape[1]:
+        found = faithful.faithfulness(deletions, order_TK)
+        yield "area", _sum(found.area_T)
+        yield "comprehensiveness", _sum(found.comprehensiveness_TQ[:, QUANTILE])
+        yield "sufficiency", _sum(found.sufficiency_TQ[:, QUANTILE])
+
+
+def _random(deletions: faithful.Deletions, rows: int, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
+    totals: dict[str, tuple[float, float]] = {}
+    for draw in range(faithful.RANDOM_ORDERS):
+        order_TK = faithful.random_orders(rows, deletions.units, seed * faithful.RANDOM_ORDERS + draw)
+        for name, (value, count) in _faithful(deletions, order_TK):
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = before[0] + value, before[1] + count
+    yield from totals.items()
+
+
+def _compared(
+    question: Question,
+    name: str,
+    one: Attribution,
+    found: Mapping[str, Attribution],
+    other: Mapping[str, Attribution] | None,
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    words_U = question.source.is_word
+    if "attention" in found and name != "attention":
+        scores_TU = found["attention"].scores_TU
+        yield "tau_attention", _sum(faithful.rank_correlation(one.scores_TU, scores_TU, words_U))
+    if other is not None:
+        yield (
+            "tau_random_weights",
+            _sum(faithful.rank_correlation(one.scores_TU, other[name].scores_TU, words_U)),
+        )
+    if one.prefix_TT is not None:
+        yield "source_share", _sum(faithful.source_share(one.scores_TU, one.prefix_TT))
+    if one.gap_T is not None:
+        yield "incomplete", _sum(one.gap_T > LARGEST_GAP)
+
+
+def _alignment(question: Question, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
+    """Return the parts of the alignment error rate of the source word of the highest score."""
+    forced, index = question.forced, question.index
+    links = WordLinks(
+        unit_spans(question),
+        forced.tokenizer.spans(forced.targets[index]),
+        word_spans(forced.sources[index], gold.source_words),
+        word_spans(forced.targets[index], gold.target_words),
+    )
+    sure, possible, predicted, linked = link_counts(links.predict(scores_TU), gold)
+    return {"aer": (predicted + linked - sure - possible, predicted + linked)}
+
+
+def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
+    """Return the mean of each measure by method."""
+    found: dict[str, dict[str, Mean]] = {}
+    for name in dict.fromkeys(name for one in explained for name in one.measures):
+        own = [one.measures[name] for one in explained if name in one.measures]
+        found[name] = {}
+        for measure in dict.fromkeys(key for one in own for key in one):
+            rows = np.array([one.get(measure, (0.0, 0.0)) for one in own])
+            total, count = rows.sum(0)
+            if count:
+                half = confidence_interval(_ratio, rows, np.arange(len(rows)), SAMPLES)
+                found[name][measure] = Mean(float(total / count), half, int(count))
+    return found
+
+
+def _ratio(totals_K: Any) -> float:
+    return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan

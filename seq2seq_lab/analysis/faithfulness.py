@@ -1,0 +1,155 @@
+"""Whether attributions name the source words that a prediction depends on: what is lost without them.
+
+Words and punctuation marks are deleted in the order of their scores, `<sos>` and `<eos>` stay. A random order is the floor
+and a greedy search, which at each step deletes what costs most, the ceiling.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import kendalltau
+
+from seq2seq_lab.analysis.attributions import Floats, Options, quantity, without
+from seq2seq_lab.analysis.questions import Question
+from seq2seq_lab.runtime.device import to_host
+
+HOW = ("zero", "unknown", "removed")
+SHARES = (0.1, 0.2, 0.5)  # of the words, as in DeYoung et al. 2020
+RANDOM_ORDERS = 5
+LEAST_WORDS = 4  # of a rank correlation (Jain and Wallace 2019)
+
+
+class Deletions:
+    """The explained quantity without some units of the source; a set of units is computed once.
+
+    Args:
+        how: see `attributions.occlusion`.
+    """
+
+    def __init__(self, question: Question, options: Options, how: str) -> None:
+        self._question, self._options, self._how = question, options, how
+        self._found: dict[bytes, Floats] = {}
+        self.units = [*range(1, len(question.source.is_word) - 1)]
+        with torch.no_grad():
+            f_1T = quantity(question.log_probs(question.vectors_SE[None]), question, options)
+        self.whole_T: Floats = to_host(f_1T)[0].astype(np.float64)
+
+    def __call__(self, removed_NU: npt.NDArray[np.bool_]) -> Floats:
+        """Return f_NT without the units of each row."""
+        keys = [removed_U.tobytes() for removed_U in removed_NU]
+        new = {key: n for n, key in enumerate(keys) if key not in self._found}
+        if new:
+            with torch.no_grad():
+                f_NT = without(self._question, self._options, removed_NU[[*new.values()]], self._how)
+            self._found |= zip(new, to_host(f_NT).astype(np.float64), strict=True)
+        return np.stack([self._found[key] for key in keys])
+
+    def removed(self, count: int) -> npt.NDArray[np.bool_]:
+        """Return [count, U] with nothing removed."""
+        return np.zeros((count, len(self._question.source.is_word)), np.bool_)
+
+    def drops(self, order_TK: npt.NDArray[np.int64]) -> Floats:
+        """Return the drop f_t(x) − f_t(x without the first k units of the order of row t): [T, K], for k = 1 … K."""
+        rows, units = order_TK.shape
+        removed_NU = self.removed(rows * units)
+        for t, order_K in enumerate(order_TK):
+            for k in range(units):
+                removed_NU[t * units + k, order_K[: k + 1]] = True
+        f_TKT = self(removed_NU).reshape(rows, units, -1)
+        drops_TK: Floats = self.whole_T[:, None] - f_TKT[np.arange(rows), :, np.arange(rows)]
+        return drops_TK
+
+    def kept_drops(self, order_TK: npt.NDArray[np.int64], counts: Sequence[int]) -> Floats:
+        """Return the drop if only the first units of each order are kept: [T, len(counts)]."""
+        rows = len(order_TK)
+        removed_NU = self.removed(rows * len(counts))
+        for t, order_K in enumerate(order_TK):
+            for j, count in enumerate(counts):
+                removed_NU[t * len(counts) + j, order_K[count:]] = True
+        f_TJT = self(removed_NU).reshape(rows, len(counts), -1)
+        drops_TJ: Floats = self.whole_T[:, None] - f_TJT[np.arange(rows), :, np.arange(rows)]
+        return drops_TJ
+
+    def greedy(self) -> Floats:
+        """Return the drops [T, K] of the order of a greedy search."""
+        rows, units = len(self.whole_T), len(self.units)
+        order_TK = np.zeros((rows, units), np.int64)
+        drops_TK = np.zeros((rows, units))
+        for k in range(units):
+            removed_NU = self.removed(0)
+            owners: list[tuple[int, int]] = []
+            parts = []
+            for t in range(rows):
+                for unit in sorted({*self.units} - {*order_TK[t, :k].tolist()}):
+                    removed_U = self.removed(1)
+                    removed_U[0, [*order_TK[t, :k], unit]] = True
+                    parts.append(removed_U)
+                    owners.append((t, unit))
+            removed_NU = np.concatenate(parts)
+            f_NT = self(removed_NU)
+            lowest: dict[int, tuple[float, int]] = {}
+            for (t, unit), f_T in zip(owners, f_NT, strict=True):
+                lowest[t] = min(lowest.get(t, (math.inf, -1)), (float(f_T[t]), unit))
+            for t, (value, unit) in lowest.items():
+                order_TK[t, k], drops_TK[t, k] = unit, self.whole_T[t] - value
+        return drops_TK
+
+
+def orders(scores_TU: Floats, units: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the units of each row by descending score; of equal scores, the first unit first."""
+    return np.asarray(units)[np.argsort(-scores_TU[:, units], axis=1, kind="stable")]
+
+
+def random_orders(rows: int, units: Sequence[int], seed: int) -> npt.NDArray[np.int64]:
+    """Return a random order for each row."""
+    generator = np.random.default_rng(seed)
+    return np.stack([generator.permutation(units) for _ in range(rows)])
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """The effect of deletions in the order of one method, for the T rows of one sentence; nats.
+
+    Attributes:
+        area_T: the mean drop over all numbers of deleted units.
+        comprehensiveness_TQ: the drop without the first 10, 20 and 50% of the units, rounded up.
+        sufficiency_TQ: the drop with these units only.
+    """
+
+    area_T: Floats
+    comprehensiveness_TQ: Floats
+    sufficiency_TQ: Floats
+
+
+def faithfulness(deletions: Deletions, order_TK: npt.NDArray[np.int64]) -> Faithfulness:
+    """Return the measures of an order."""
+    drops_TK = deletions.drops(order_TK)
+    counts = [math.ceil(share * order_TK.shape[1]) for share in SHARES]
+    return Faithfulness(
+        drops_TK.mean(1),
+        drops_TK[:, [count - 1 for count in counts]],
+        deletions.kept_drops(order_TK, counts),
+    )
+
+
+def rank_correlation(scores_TU: Floats, others_TU: Floats, words: npt.NDArray[np.bool_]) -> list[float]:
+    """Return Kendall's τ_b of two attributions over the words, of each row for which it is defined."""
+    if words.sum() < LEAST_WORDS:
+        return []
+    pairs = zip(scores_TU[:, words], others_TU[:, words], strict=True)
+    found = [float(kendalltau(one, other).statistic) for one, other in pairs]
+    return [tau for tau in found if math.isfinite(tau)]
+
+
+def source_share(scores_TU: Floats, prefix_TT: Floats) -> Floats:
+    """Return the share of each row's attribution that is on the source, by absolute scores (after Voita et al. 2021).
+
+    The rest is on the input tokens `<sos>` y_1 … y_{t−1}.
+    """
+    source_T, prefix_T = abs(scores_TU).sum(1), abs(np.tril(prefix_TT)).sum(1)
+    total_T = source_T + prefix_T
+    return np.divide(source_T, total_T, out=np.full_like(source_T, math.nan), where=total_T > 0)

@@ -1,0 +1,308 @@
+"""Attributions against finite differences, captum and their definitions, and the measures of faithfulness."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from demo_models import SOURCES, TARGETS, demo, demo_with
+from torch import nn
+
+from seq2seq_lab import analyze
+from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
+from seq2seq_lab.analysis.comparison import GREEDY, RANDOM, explain, means
+from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, source_share
+from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.errors import UserError
+
+DECODERS = ["luong", "luong_feeding", "bahdanau", "conditional", "transformer"]
+each_decoder = pytest.mark.parametrize("decoder", DECODERS)
+
+
+def double(run: Any) -> Any:
+    run.model.double()
+    return run
+
+
+def question(decoder: str = "luong", index: int = 1, attention: str = "additive") -> Question:
+    run = double(demo_with(decoder, attention))
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter.div_(2)
+    return ask(run.model, run.forced(SOURCES, TARGETS), index)
+
+
+def values(one: Question, vectors_SE: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return quantity(one.log_probs(vectors_SE[None]), one, Options())[0]
+
+
+@each_decoder
+def test_gradients_equal_finite_differences(decoder: str) -> None:
+    one = question(decoder)
+    found = attribute(one, ["grad_x_input", "grad_norm"])
+    step = 1e-6
+    rng = np.random.default_rng(0)
+    for unit in rng.choice(len(one.source.is_word), 3, replace=False):
+        columns = []
+        for position in np.flatnonzero(one.source.of_token == unit):
+            for dimension in range(one.vectors_SE.shape[1]):
+                moved = one.vectors_SE.clone()
+                moved[position, dimension] += step
+                columns.append(
+                    (position, dimension, (values(one, moved) - values(one, one.vectors_SE)) / step)
+                )
+        product = sum(one.vectors_SE[s, e] * slope for s, e, slope in columns)
+        norm = sum(slope**2 for _, _, slope in columns) ** 0.5
+        np.testing.assert_allclose(found["grad_x_input"].scores_TU[:, unit], product, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(found["grad_norm"].scores_TU[:, unit], norm, rtol=1e-3, atol=1e-5)
+
+
+@each_decoder
+def test_occlusion_is_the_difference_without_a_unit(decoder: str) -> None:
+    one = question(decoder)
+    found = attribute(one, ["occlusion", "occlusion_unknown", "occlusion_removed"])
+    whole = values(one, one.vectors_SE)
+    for unit in range(len(one.source.is_word)):
+        at = torch.from_numpy(one.source.of_token == unit)
+        for name, filler in (
+            ("occlusion", torch.zeros_like(one.unknown_E)),
+            ("occlusion_unknown", one.unknown_E),
+        ):
+            changed = torch.where(at[:, None], filler, one.vectors_SE)
+            np.testing.assert_allclose(
+                found[name].scores_TU[:, unit], whole - values(one, changed), atol=1e-10
+            )
+    run = double(demo_with(decoder, "additive"))
+    run.model.load_state_dict(one.model.state_dict())
+    source = SOURCES[1].replace("white ", "")
+    (shorter,) = run.score([source], [TARGETS[1]])
+    (plain,) = run.score([SOURCES[1]], [TARGETS[1]])
+    words = SOURCES[1].split()
+    np.testing.assert_allclose(
+        found["occlusion_removed"].scores_TU[:, 1 + words.index("white")],
+        plain.log_probs - shorter.log_probs,
+        atol=1e-6,
+    )
+
+
+@each_decoder
+@pytest.mark.parametrize("baseline", ["integrated_gradients", "integrated_gradients_unknown"])
+def test_integrated_gradients_are_complete(decoder: str, baseline: str) -> None:
+    one = question(decoder)
+    found = attribute(one, [baseline])[baseline]
+    other = torch.zeros_like(one.vectors_SE)
+    if baseline.endswith("unknown"):
+        other = one.vectors_SE.clone()
+        other[1:-1] = one.unknown_E
+    difference = (values(one, one.vectors_SE) - values(one, other)).numpy()
+    gap = abs(found.scores_TU.sum(1) - difference) / np.maximum(abs(difference), 0.1)
+    np.testing.assert_allclose(found.gap_T, gap, atol=1e-10)
+    assert ((gap <= 0.01) | (found.points_T == 256)).all()
+    assert {*found.points_T.tolist()} <= {16, 32, 64, 128, 256}
+
+
+class OfRow(nn.Module):
+    """log p of one row as a function of the vectors, as captum takes it."""
+
+    def __init__(self, one: Question, row: int) -> None:
+        super().__init__()
+        self.one, self.row = one, row
+
+    def forward(self, vectors_NSE: torch.Tensor) -> torch.Tensor:
+        return quantity(self.one.log_probs(vectors_NSE), self.one, Options())[:, self.row]
+
+
+@pytest.mark.parametrize("decoder", ["luong", "transformer"])
+def test_gradients_equal_those_of_captum(decoder: str) -> None:
+    captum = pytest.importorskip("captum.attr")
+    one = question(decoder, index=0)
+    found = attribute(one, ["integrated_gradients", "grad_x_input"])
+    integrated = found["integrated_gradients"]
+    for row in (0, 2):
+        function, given = OfRow(one, row), one.vectors_SE[None].clone().requires_grad_()
+        theirs = captum.IntegratedGradients(function).attribute(
+            given, n_steps=int(integrated.points_T[row]), method="riemann_middle"
+        )
+        np.testing.assert_allclose(integrated.scores_TU[row], theirs[0].sum(-1).detach(), atol=1e-6)
+        theirs = captum.InputXGradient(function).attribute(given)
+        np.testing.assert_allclose(
+            found["grad_x_input"].scores_TU[row], theirs[0].sum(-1).detach(), atol=1e-6
+        )
+
+
+class Linear:
+    """A question whose predictions are linear in the vectors: f_t = Σ_s w_ts · x_s."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        real = question(index=0)
+        size, (positions, width) = real.steps, real.vectors_SE.shape
+        self.weight = torch.randn(size, positions, width, dtype=torch.float64, generator=generator)
+        for name in (
+            "source",
+            "target",
+            "outputs_T",
+            "vectors_SE",
+            "unknown_E",
+            "inputs_TE",
+            "index",
+            "steps",
+        ):
+            setattr(self, name, getattr(real, name))
+
+    def log_probs(self, vectors_NSE: Any, inputs_NTE: Any = None, steps: int | None = None) -> torch.Tensor:
+        f_NT = torch.einsum("nse,tse->nt", vectors_NSE, self.weight)[:, :steps]
+        if inputs_NTE is not None:
+            f_NT = f_NT + 0 * inputs_NTE.sum()
+        return f_NT[..., None].expand(-1, -1, int(self.outputs_T.max()) + 1)
+
+
+@pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "smooth_grad", "occlusion"])
+def test_methods_are_exact_for_a_linear_model(method: str) -> None:
+    one: Any = Linear()
+    expected_TS = (one.weight * one.vectors_SE).sum(-1)
+    np.testing.assert_allclose(attribute(one, [method])[method].scores_TU, expected_TS, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "attention"),
+    [("luong", "additive"), ("luong_feeding", "coverage"), ("transformer", "scaled_dot")],
+)
+def test_value_zeroing_keeps_the_weights(decoder: str, attention: str) -> None:
+    one = question(decoder, attention=attention)
+    nothing = torch.zeros(2, len(one.vectors_SE), dtype=torch.bool)
+    with torch.no_grad():
+        same_NTV = one.with_values_zeroed(nothing)
+        torch.testing.assert_close(same_NTV[1], one.log_probs(one.vectors_SE[None])[0])
+    found = attribute(one, ["value_zeroing"])["value_zeroing"].scores_TU
+    assert abs(found).max() > 1e-3
+
+
+def test_values_of_zero_leave_no_context() -> None:
+    """In decoder=luong, zero encoder outputs at all positions are a context of 0."""
+    one = question("luong")
+    with torch.no_grad():
+        zeroed = one.with_values_zeroed(torch.ones(1, len(one.vectors_SE), dtype=torch.bool))
+        state, source = one.model.start(one.batch)
+        states, _ = one.model.decoder.layers(one.inputs_TE[None], state.layers)
+        context = torch.zeros(*states.shape[:2], source.encoder_outputs_BSM.shape[2], dtype=torch.float64)
+        features = one.model.decoder.combine(torch.cat([context, states], -1)).tanh()
+        torch.testing.assert_close(zeroed, one.model.readout(features).log_softmax(-1))
+
+
+def test_attention_and_its_norms() -> None:
+    one = question()
+    found = attribute(one, ["attention", "attention_norm"])
+    with torch.no_grad():
+        state, source = one.model.start(one.batch)
+        _, weights = one.model.unroll(one.batch.inputs_BT, state, source)
+    np.testing.assert_allclose(found["attention"].scores_TU, weights[0], atol=1e-6)
+    norms = source.encoder_outputs_BSM[0].norm(dim=-1)
+    np.testing.assert_allclose(found["attention_norm"].scores_TU, weights[0] * norms, atol=1e-6)
+    with pytest.raises(UserError, match="no attention to words"):
+        attribute(question("plain", attention="none"), ["attention"])
+    with pytest.raises(UserError, match="needs a model with attention"):
+        attribute(question("plain", attention="none"), ["value_zeroing"])
+    with pytest.raises(UserError, match=r"method=oclusion is not allowed\. Did you mean 'occlusion'"):
+        attribute(one, ["oclusion"])
+
+
+def test_a_contrast_explains_a_difference() -> None:
+    one = question()
+    against_T = runner_up(one)
+    with torch.no_grad():
+        log_probs_TV = one.log_probs(one.vectors_SE[None])[0]
+    for t, other in enumerate(against_T.tolist()):
+        better = [
+            token for token in log_probs_TV[t].argsort(descending=True).tolist() if token != one.outputs_T[t]
+        ]
+        assert other == better[0]
+    options = Options(against_T)
+    ours = attribute(one, ["grad_x_input"], options)["grad_x_input"].scores_TU
+    plain = attribute(one, ["grad_x_input"])["grad_x_input"].scores_TU
+    assert not np.allclose(ours, plain)
+    found = attribute(one, ["integrated_gradients"], options)["integrated_gradients"]
+    at_zero = torch.zeros_like(one.vectors_SE)[None]
+    with torch.no_grad():
+        ends = quantity(one.log_probs(torch.cat([one.vectors_SE[None], at_zero])), one, options)
+    difference = (ends[0] - ends[1]).numpy()
+    assert (abs(found.scores_TU.sum(1) - difference) <= 0.011 * np.maximum(abs(difference), 0.1)).all()
+
+
+def test_deletions_equal_a_slow_loop() -> None:
+    one = question()
+    deletions = Deletions(one, Options(), "zero")
+    scores = attribute(one, ["occlusion"])["occlusion"].scores_TU
+    order = orders(scores, deletions.units)
+    found = faithfulness(deletions, order)
+    whole = values(one, one.vectors_SE)
+    for t in range(one.steps):
+        ranked = sorted(deletions.units, key=lambda unit: -scores[t, unit])
+        assert order[t].tolist() == ranked
+        drops, vectors = [], one.vectors_SE.clone()
+        for unit in ranked:
+            vectors[one.source.of_token == unit] = 0
+            drops.append((whole - values(one, vectors))[t].item())
+        assert found.area_T[t] == pytest.approx(np.mean(drops))
+        for q, share in enumerate((0.1, 0.2, 0.5)):
+            count = math.ceil(share * len(ranked))
+            assert found.comprehensiveness_TQ[t, q] == pytest.approx(drops[count - 1])
+            kept = one.vectors_SE.clone()
+            kept[np.isin(one.source.of_token, ranked[count:])] = 0
+            assert found.sufficiency_TQ[t, q] == pytest.approx((whole - values(one, kept))[t].item())
+    greedy = deletions.greedy()
+    assert (greedy[:, 0] >= deletions.drops(order)[:, 0] - 1e-9).all()
+    assert greedy[:, -1] == pytest.approx(deletions.drops(order)[:, -1])
+
+
+def test_the_share_of_the_source_is_of_the_tokens_read_so_far() -> None:
+    scores, prefix = np.array([[1.0, -1.0], [3.0, 0.0]]), np.array([[2.0, 9.0], [-1.0, 2.0]])
+    assert source_share(scores, prefix).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("how", ["zero", "unknown", "removed"])
+def test_a_pair_alone_has_the_attributions_that_it_has_among_others(how: str) -> None:
+    run = demo()
+    methods = ["attention", "grad_x_input", "occlusion"]
+    together = [*explain(run.model, run.forced(SOURCES, TARGETS), methods, how=how)]
+    (alone,) = explain(run.model, run.forced(SOURCES[:1], TARGETS[:1]), methods, how=how)
+    for name in methods:
+        np.testing.assert_allclose(
+            together[0].attributions[name].scores_TU, alone.attributions[name].scores_TU, atol=1e-5
+        )
+        for measure, (total, count) in alone.measures[name].items():
+            assert together[0].measures[name][measure] == pytest.approx((total, count), abs=1e-3)
+    found = means(together)
+    assert found["occlusion"]["area"].value > found[RANDOM]["area"].value
+    assert alone.words == ["<sos>", "the", "king", "sleeps", ".", "<eos>"]
+
+
+def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["attribute", "demo", "--first", "2", "--methods", "attention,occlusion", "--greedy"]
+    analyze.main([*line, "--format", "jsonl"])
+    *pairs, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["index"] for one in pairs] == [0, 1]
+    assert len(pairs[0]["scores"]["attention"]) == len(pairs[0]["tokens"])
+    assert len(pairs[0]["scores"]["attention"][0]) == len(pairs[0]["words"])
+    found = last["means"]
+    assert {*found} == {"attention", "occlusion", RANDOM, GREEDY}
+    assert found[GREEDY]["area"]["value"] >= found["occlusion"]["area"]["value"]
+    assert 0 <= found["attention"]["aer"]["value"] < 0.3
+    analyze.main(line)
+    assert f"{found['attention']['aer']['value']:.3f}" in capsys.readouterr().out
+    analyze.main([*line, "--against", "runner-up", "--format", "jsonl"])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["against"]
+    with pytest.raises(SystemExit):
+        analyze.main([*line, "--against", "zèbre"])
+    assert "--against=zèbre is not one token" in capsys.readouterr().err
+
+
+def test_every_method_runs_on_the_demo() -> None:
+    run = demo()
+    one = ask(run.model, run.forced(SOURCES[:1], TARGETS[:1]), 0)
+    for name, found in attribute(one, [*METHODS]).items():
+        assert found.scores_TU.shape == (5, 6), name
+        assert np.isfinite(found.scores_TU).all(), name
