@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens
 from seq2seq_lab.metrics.loss import perplexity
@@ -179,8 +180,3 @@ def _scored(
         alignment=alignment,
         **columns,
     )
-
-
-def pharaoh(links: set[tuple[int, int]]) -> str:
-    """Return (source word, target word) links as `0-0 1-2`, in the order of the target."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(links, key=lambda link: link[::-1]))

@@ -36,7 +36,9 @@ OPENED_BOUNDS = {
 }
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
 # Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
-PATH_NAMES = frozenset(("path", "train", "validation", "test", "hub", "url", "file", "files", "folder"))
+PATH_NAMES = frozenset(
+    ("path", "train", "validation", "test", "alignments", "hub", "url", "file", "files", "folder")
+)
 # Not searched for the files of a data set: folders that programs write to.
 NOT_DATA = frozenset(("outputs", "sweeps", "wandb", "artifacts", "__pycache__"))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from seq2seq_lab.config.type_checks import Count
-from seq2seq_lab.data.corpus import Corpus
+from seq2seq_lab.data.alignment_files import AlignmentReader, Alignments, Base, with_alignments
+from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
 from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, plain_name
@@ -16,6 +17,7 @@ from seq2seq_lab.data.text import (
     OnBadPair,
     check_languages,
     collect,
+    count_dropped,
     new_counts,
     read_parallel,
 )
@@ -47,6 +49,9 @@ class Multi30k:
     source: Language
     target: Language
     encoding: str | None
+    alignments: Alignments | None
+    alignment_base: Base | None
+    alignments_reversed: bool
     on_bad_pair: OnBadPair
     limit: Count | None
 
@@ -60,15 +65,21 @@ class Multi30k:
         streams = (
             self._read_files(Path(self.path).expanduser(), counts) if self.path else self._read_hub(counts)
         )
-        splits = {
-            name: collect(pairs, self.limit if name == "train" else None) for name, pairs in streams.items()
-        }
+        splits, incomplete = dict[str, ParallelText](), set()
+        for name, pairs in streams.items():
+            before = count_dropped(counts)
+            splits[name] = collect(pairs, self.limit if name == "train" else None)
+            if count_dropped(counts) > before:
+                incomplete.add(name)
         for name, text in splits.items():
             if not text:
                 raise UserError(
                     f"dataset.path={self.path}, dataset.hub={self.hub}: {name} has no pairs. {_REMEDY}"
                 )
-        train, validation = splits.pop("train"), splits.pop("validation")
+        reader = AlignmentReader(base=self.alignment_base, is_reversed=self.alignments_reversed)
+        train = splits.pop("train")
+        splits = with_alignments(splits, self.alignments, reader, incomplete)
+        validation = splits.pop("validation")
         count_repeats(train, [validation, *splits.values()], counts)
         return Corpus(self.source, self.target, train, validation, splits, counts)
 

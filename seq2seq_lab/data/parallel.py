@@ -10,6 +10,7 @@ from typing import Literal
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data import text
+from seq2seq_lab.data.alignment_files import AlignmentReader, Alignments, Base, with_alignments
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
@@ -45,6 +46,9 @@ class Parallel:
     delimiter: str | None
     encoding: str | None
     columns: tuple[int, int] | tuple[str, str] | None
+    alignments: Alignments | None
+    alignment_base: Base | None
+    alignments_reversed: bool
     hub: str | None
     hub_config: str | None
     source: str
@@ -126,13 +130,17 @@ class Parallel:
             return split if split in cut else "train"
 
         texts: dict[str, ParallelText] = {}
+        incomplete = set()
         for key, pairs in streams.items():
             short = text.drop_long_pairs(pairs, self.max_tokens, counts)
             if key == "train":
                 divided = text.divide(short, split_of, self.limit)
                 texts |= {name: part for name, part in divided.items() if name in {"train", *cut}}
             else:
+                before = text.count_dropped(counts)
                 texts[key] = text.collect(short, None)
+                if text.count_dropped(counts) > before:
+                    incomplete.add(key.removeprefix("test."))
         self._check_filled(texts, cut)
         for split in ("train", "validation"):
             texts.setdefault(split, ParallelText((), ()))
@@ -145,6 +153,11 @@ class Parallel:
         if cut and texts["train"]:
             sizes = {name: len(texts[name]) for name in sorted(cut, reverse=True)}
             text.warn_of_small_splits(sizes, len(texts["train"]) + sum(sizes.values()))
+        names = {key.removeprefix("test."): key for key in streams if key != "train"}
+        reader = AlignmentReader(base=self.alignment_base, is_reversed=self.alignments_reversed)
+        held_out = {name: texts[key] for name, key in names.items()}
+        for name, part in with_alignments(held_out, self.alignments, reader, incomplete).items():
+            texts[names[name]] = part
         texts = self._drop_repeats(texts, counts)
         train, validation = texts.pop("train"), texts.pop("validation")
         tests = {key.removeprefix("test."): part for key, part in texts.items()}
@@ -219,7 +232,9 @@ class Parallel:
             part, keep = texts[key], ~unwanted
             if unwanted.any():
                 part = ParallelText(
-                    Lines.of(compress(part.source, keep)), Lines.of(compress(part.target, keep))
+                    Lines.of(compress(part.source, keep)),
+                    Lines.of(compress(part.target, keep)),
+                    part.gold and [*compress(part.gold, keep)],
                 )
             kept[key] = part
         if texts["train"] and not kept["train"]:

@@ -45,6 +45,11 @@ def new_counts() -> Counter[str]:
     )
 
 
+def count_dropped(counts: Mapping[str, int]) -> int:
+    """Return the number of pairs that were read, or could not be, and were left out."""
+    return counts["dropped_pairs"] + counts["pairs_over_max_tokens"]
+
+
 def describe_counts(counts: Mapping[str, int]) -> str:
     """Return the counts that are not 0 as text, without those of one split or class (`NAME/OF`); empty if there are none."""
     return ", ".join(

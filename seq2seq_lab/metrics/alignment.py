@@ -205,6 +205,17 @@ class WordLinks:
         """The rows of the weights, with one for `<eos>`, and their columns, with one for `<sos>` and one for `<eos>`."""
         return self._target_WT.shape[1] + 1, len(self._source_SW) + 2
 
+    def join(self, weights_TS: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+        """Return the weights between words, for weights of this `shape`: [target words, source words + 2].
+
+        The first and the last column are those of `<sos>` and `<eos>`. A word without tokens has zeros.
+        """
+        assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
+        rows_TS = weights_TS[:-1]
+        inner_WS = self._target_WT @ rows_TS[:, 1:-1] @ self._source_SW
+        sos_W1, eos_W1 = (self._target_WT @ rows_TS[:, [column]] for column in (0, -1))
+        return np.concatenate([sos_W1, inner_WS, eos_W1], axis=1)
+
     def predict(self, weights_TS: npt.NDArray[np.floating[Any]]) -> set[Link]:
         """Return the links for weights of this `shape`, without the rows and columns of `<sos>` and `<eos>`."""
         assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
@@ -226,7 +237,7 @@ def oracle_links(gold: Gold) -> set[Link]:
 
     Their AER is above 0 if target words have several gold links, or none.
     """
-    best = {target: source for source, target in gold.links}
+    best = {target: source for source, target in (*gold.possible, *gold.links)}
     return {(best.get(word, 0), word) for word in range(len(gold.target_words))}
 
 

@@ -599,7 +599,16 @@ def test_a_sentence_is_found_as_a_whole_cell_in_the_files_of_its_split(tmp_path)
     for name in ("train.de", "train.en", "val.de", "val.en", "test.de", "test.en"):
         write(folder / name, "".join(f"{line}\n" for line in lines[name.startswith("val") :]))
     raw = Multi30k(
-        path=str(folder), hub="", source="de", target="en", encoding=None, on_bad_pair="error", limit=None
+        path=str(folder),
+        hub="",
+        source="de",
+        target="en",
+        encoding=None,
+        alignments=None,
+        alignment_base=None,
+        alignments_reversed=False,
+        on_bad_pair="error",
+        limit=None,
     )
     assert find_line(raw, "validation", "the long b") == f"{folder / 'val.de'} line 2"
     assert find_line(raw, "test", "the long b") == f"{folder / 'test.de'} line 3"

@@ -225,6 +225,13 @@ def test_aer_of_the_best_links_and_of_a_diagonal() -> None:
     assert aer(diagonal_links, gold) == pytest.approx(1 - 2 * 6 / (9 + 8))
 
 
+def test_the_best_links_use_possible_links_where_no_sure_link_is_right() -> None:
+    gold = Gold(("a", "b"), ("x", "y", "z"), frozenset({(0, 0)}), frozenset({(1, 0), (1, 1)}))
+    assert oracle_links(gold) == {(0, 0), (1, 1), (0, 2)}
+    # |A∩S| = 1, |A∩P| = 2, |A| = 3, |S| = 1
+    assert aer(oracle_links, [gold]) == pytest.approx(1 - 3 / 4)
+
+
 def test_aer_bounds_of_the_grammars_test_sets() -> None:
     corpus = Grammar(
         train=100, validation=10, test=300, test_compositional=300, held_out_share=0.1, seed=1, max_depth=4
