@@ -85,7 +85,7 @@ def train_ibm1(sources: Words, targets: Words, iterations: int = 5) -> Ibm1:
         iterations: the number of iterations of EM.
 
     Raises:
-        UserError: there is no target word, the numbers of sentences differ, or `iterations` is below 1.
+        UserError: the targets have no words, the numbers of sentences differ, or `iterations` is below 1.
     """
     if len(sources) != len(targets) or not any(map(len, targets)) or iterations < 1:
         raise UserError(

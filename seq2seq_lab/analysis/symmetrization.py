@@ -48,7 +48,7 @@ def grow_diag(forward: Links, backward: Links) -> set[Link]:
 
 
 def grow_diag_final(forward: Links, backward: Links) -> set[Link]:
-    """Return the links of `grow_diag`, and those of `forward`, then `backward`, of which one word has no link."""
+    """Return the links of `grow_diag`, then links of `forward` and of `backward` with a word without a link."""
     found = _Alignment(grow_diag(forward, backward))
     for links in (forward, backward):
         for target, source in sorted((target, source) for source, target in links):

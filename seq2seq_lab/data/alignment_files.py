@@ -231,10 +231,10 @@ def with_alignments(
     Args:
         texts: the held-out splits with their own files, by name: `validation` and those of the test sets.
         given: the value of `dataset.alignments`: the files of the only test set, or of each split by its name.
-        dropped: the splits of which pairs were dropped.
+        dropped: the splits that lost pairs.
 
     Raises:
-        UserError: a name that is not such a split, a split of which pairs were dropped, or see `AlignmentReader.read`.
+        UserError: a name that is not such a split, a split that lost pairs, or see `AlignmentReader.read`.
     """
     if given is None:
         return dict(texts)

@@ -21,7 +21,7 @@ WEIGHTS = np.array([[0.5, 0.3, 0.1, 0.1, 0.0], [0.1, 0.2, 0.4, 0.2, 0.1]])
 def test_a_word_that_attends_most_to_the_frame_has_no_link_if_null_is_allowed() -> None:
     assert argmax_links(WEIGHTS) == argmax_links(WEIGHTS, null="drop") == {(0, 0), (1, 1)}
     assert argmax_links(WEIGHTS, null="allow") == {(1, 1)}
-    assert argmax_links(WEIGHTS[:, ::-1], null="allow") == {(1, 1)}  # <eos> in place of <sos>
+    assert argmax_links(WEIGHTS[:, ::-1], null="allow") == {(1, 1)}  # <eos> has the largest weight
     assert argmax_links(np.array([[0.4, 0.4, 0.2, 0]]), null="allow") == {
         (0, 0)
     }  # not larger than the word's

@@ -420,6 +420,10 @@ def test_sentences_whose_links_cross_most_come_first() -> None:
     reverse = Gold(words, words, frozenset((i, 6 - i) for i in range(7)))
     text = ParallelText([" ".join(words)] * 3, [" ".join(words)] * 3, [straight, reverse, straight])
     assert choose_samples(text, 2) == [1, 0]
+    marks = ParallelText(
+        ["?", "!"], ["?", "!"], [Gold((mark,), (mark,), frozenset({(0, 0)})) for mark in "?!"]
+    )
+    assert choose_samples(marks, 1) == [0]
 
 
 @pytest.mark.parametrize("unknown", [True, False])

@@ -367,7 +367,7 @@ def choose_samples(text: ParallelText, count: int) -> list[int]:
     candidates = [i for i, length in enumerate(lengths) if 6 <= length <= 14] or list(range(len(lengths)))
     if text.gold is not None:
         gold = text.gold
-        candidates.sort(key=lambda i: -_inversions(gold[i].links) / lengths[i])
+        candidates.sort(key=lambda i: -_inversions(gold[i].links) / max(1, lengths[i]))
         return candidates[:count]
     return candidates[:: max(1, len(candidates) // max(1, count))][:count]
 
