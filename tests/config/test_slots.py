@@ -360,6 +360,9 @@ def test_a_setting_reaches_the_class_as_it_is() -> None:
     others = {
         "hub": "x",
         "encoding": None,
+        "alignments": None,
+        "alignment_base": None,
+        "alignments_reversed": False,
         "source": "de",
         "target": "en",
         "on_bad_pair": "error",
