@@ -13,8 +13,10 @@ from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import AtMost, Count, Within
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.data.grammar.cache import Pair, cached
 from seq2seq_lab.data.grammar.clauses import Clauses
+from seq2seq_lab.data.grammar.influence import InfluenceFinder, RecordedClauses
 from seq2seq_lab.data.grammar.phrase import Combination, english_text, french_text, gold
 from seq2seq_lab.data.grammar.verb_phrases import combinations
 from seq2seq_lab.data.licences import GENERATED
@@ -71,6 +73,29 @@ class Grammar:
         """Generate the corpus, or read it from the cache. Raises `UserError` if the grammar has fewer sentences."""
         splits = {name: _parallel(pairs) for name, pairs in cached(asdict(self), self._generate).items()}
         return Corpus("en", "fr", splits.pop("train"), splits.pop("validation"), splits)
+
+    def influences(self, sources: Sequence[str], *, per_word: int, seed: int) -> list[Influence]:
+        """Return what each reference word depends on; see `CounterfactualDataset.influences` and `grammar.influence`.
+
+        The corpus is generated again to obtain the derivations, which takes a few seconds.
+
+        Raises:
+            UserError: a sentence is not in the corpus, or `per_word` is not positive.
+        """
+        if per_word < 1:
+            raise UserError(f"influences: per_word={per_word} is not positive. Give 1 or more.")
+        random = Random(self.seed)
+        held = held_out(random, self.held_out_share)
+        clauses = RecordedClauses(random, frozenset(sources))
+        self._distinct(clauses, held)
+        for source in sources:
+            if source not in clauses.derivations:
+                raise UserError(
+                    f"influences: {source!r} is not a sentence of this data set (dataset.seed={self.seed}). Give "
+                    "source sentences of its splits."
+                )
+        finder = InfluenceFinder(self.max_depth, held, per_word, seed)
+        return [finder.find(clauses.derivations[source]) for source in sources]
 
     def _generate(self) -> dict[str, list[Pair]]:
         random = Random(self.seed)
