@@ -149,7 +149,8 @@ def output_influence(influence: Influence, output: str, outputs: Sequence[str]) 
 class Changes(NamedTuple):
     """Words that change when a source word is replaced, added up over counterfactuals.
 
-    Words are compared by their form, so the output does not have to be aligned to the reference. To sum over sentences:
+    Words are compared by their form, by the same rule in outputs and references (`changed_words`), so the output does not
+    have to be aligned to the reference. To sum over sentences:
     `Changes(*map(sum, zip(*counts)))`.
 
     Attributes:
@@ -191,8 +192,9 @@ def count_changes(influence: Influence, output: str, outputs: Sequence[str]) -> 
     counts = []
     for counterfactual, other in zip(influence.counterfactuals, outputs, strict=True):
         other_words = split_words(other)
-        expected = Counter(reference[position] for position in counterfactual.changed)
-        agreement = Counter(reference[position] for position in counterfactual.agreement)
+        changed_reference = changed_words(reference, counterfactual.gold.target_words)
+        expected = Counter(reference[position] for position in changed_reference)
+        agreement = expected & Counter(reference[position] for position in counterfactual.agreement)
         changed = Counter(words[position] for position in changed_words(words, other_words))
         counts.append(
             (

@@ -39,13 +39,17 @@ def read() -> dict[str, list[list[str]]]:
 
 SECTIONS = read()
 NOUNS: dict[str, tuple[str, int, str, str]] = {}  # section, number, French, gender
-for _name in "PEOPLE KIN ANIMALS THINGS FURNITURE FOOD STORIES WRITINGS PLACES INSTITUTIONS WATERS GROUNDS".split():
+for (
+    _name
+) in "PEOPLE KIN ANIMALS THINGS FURNITURE FOOD STORIES WRITINGS PLACES INSTITUTIONS WATERS GROUNDS".split():
     for _one, _more, _un, _des, _gender in SECTIONS[_name]:
         NOUNS[_one], NOUNS[_more] = (_name, 0, _un, _gender), (_name, 1, _des, _gender)
 BEFORE = {row[0]: row[1:] for name in ("ANY_BEFORE", "NEW", "YOUNG", "FORMER") for row in SECTIONS[name]}
 AFTER_SECTIONS = ("CHARACTERS", "COLOURS", "CONDITIONS", "WOODEN", "STRANGE", "CLOSED")
 AFTER = {row[0]: row[1:] for name in AFTER_SECTIONS for row in SECTIONS[name]}
-DETERMINERS = {row[0]: row[1:] for name in ("ARTICLES_SINGULAR", "POSSESSIVES_SINGULAR") for row in SECTIONS[name]}
+DETERMINERS = {
+    row[0]: row[1:] for name in ("ARTICLES_SINGULAR", "POSSESSIVES_SINGULAR") for row in SECTIONS[name]
+}
 DETERMINERS["an"] = DETERMINERS["a"] = DETERMINERS.pop("a/an")
 PLURALS = {row[0]: row[1:] for name in NUMBERS for row in SECTIONS[name]}
 NAMES = {row[0]: row[1:] for row in SECTIONS["NAMES"]}
@@ -123,7 +127,9 @@ class Translator:
         gender = "mf".index(letter)
         determiner = (PLURALS if number else DETERMINERS)[self.next()][gender]
         adjectives = self.units[start + 1 : end]
-        if (negated and self.next() in ("a", "an")) or (determiner == "des" and adjectives[:1] and adjectives[0] in BEFORE):
+        if (negated and self.next() in ("a", "an")) or (
+            determiner == "des" and adjectives[:1] and adjectives[0] in BEFORE
+        ):
             determiner = "de/d'"
         out, late = self.take(determiner), []
         for adjective in adjectives:
@@ -262,7 +268,8 @@ class Translator:
         if word == "in" and self.next(1) in FIXED:
             return self.take("à")
         return self.take(
-            {"in": "dans", "at": "à", "to": "à", "with": "avec", "of": "de/d'", "and": "et"}.get(word) or FIXED[word]
+            {"in": "dans", "at": "à", "to": "à", "with": "avec", "of": "de/d'", "and": "et"}.get(word)
+            or FIXED[word]
         )
 
 

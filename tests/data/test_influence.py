@@ -55,7 +55,8 @@ def expected_change(words: Sequence[str], other: Sequence[str]) -> tuple[tuple[i
             same = len(forms) == len(others)
             replaced = [start + i for i, form in enumerate(forms) if not same or form != others[i]]
         start += len(forms)
-    written = {slot: form for slots, form in rules.translate(list(other)) for slot in slots}
+    moved = shifts(rules.Translator(first).translate(), rules.Translator(second).translate())
+    written = {moved.get(slot, slot): form for slots, form in rules.translate(list(other)) for slot in slots}
     translation = rules.translate(list(words))
     changed = {
         position
@@ -63,6 +64,20 @@ def expected_change(words: Sequence[str], other: Sequence[str]) -> tuple[tuple[i
         if any(written.get(slot) != form for slot in slots)
     }
     return tuple(replaced), changed
+
+
+def shifts(first: rules.French, second: rules.French) -> dict[rules.Slot, rules.Slot]:
+    """Count the words of a unit from its end if it ends with the same word but has another number of words."""
+    moved: dict[rules.Slot, rules.Slot] = {}
+    for unit in {slot[0] for slot, _ in second}:
+        old, new = (
+            [(int(slot[1]), form) for slot, form in side if slot[0] == unit and slot[1].isdigit()]
+            for side in (first, second)
+        )
+        if len(old) != len(new) and old and new and old[-1][1] == new[-1][1]:
+            for number, _ in new:
+                moved[unit, str(number)] = (unit, str(number + len(old) - len(new)))
+    return moved
 
 
 def same_section(word: str) -> list[str]:
@@ -157,7 +172,9 @@ class Seeking(random.Random):
     def choice(self, seq: Any) -> Any:
         def forms(entry: Any) -> list[str]:
             columns = [getattr(entry, name, ()) for name in ("english", "english_present", "english_past")]
-            return " ".join(" ".join([cell] if isinstance(cell, str) else cell) for column in columns for cell in column).split()
+            return " ".join(
+                " ".join([cell] if isinstance(cell, str) else cell) for column in columns for cell in column
+            ).split()
 
         if not any(forms(entry) for entry in seq):
             return self.plain.choice(seq)
@@ -191,12 +208,26 @@ EXAMPLES = {
     ),
     "he prepared the apple that she ate.": (
         "il a préparé la pomme qu' elle a mangée .",
-        {"he": "il a", "prepared": "a préparé", "the": "la", "apple": "la pomme mangée", "she": "qu' elle a", "ate": "a mangée"},
+        {
+            "he": "il a",
+            "prepared": "a préparé",
+            "the": "la",
+            "apple": "la pomme mangée",
+            "she": "qu' elle a",
+            "ate": "a mangée",
+        },
     ),
     "John saw her.": ("Jean l' a vue .", {"John": "Jean", "saw": "l' a vue", "her": "l' vue"}),
     "Mary told the boy a story.": (
         "Marie a raconté une histoire au garçon .",
-        {"Mary": "Marie", "told": "a raconté", "the": "au", "boy": "au garçon", "a": "une", "story": "histoire"},
+        {
+            "Mary": "Marie",
+            "told": "a raconté",
+            "the": "au",
+            "boy": "au garçon",
+            "a": "une",
+            "story": "histoire",
+        },
     ),
     "the computer scientist slept.": (
         "l' informaticien a dormi .",
