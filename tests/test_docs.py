@@ -53,6 +53,15 @@ def execute(blocks: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_the_page_on_explanation_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "explanation.md").read_text("utf-8")
+    blocks = re.findall(r"^```(?:python|text)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for code, printed in zip(blocks[::2], blocks[1::2], strict=True):
+        execute([code])
+        assert capsys.readouterr().out == printed
+
+
+@pytest.mark.slow
 def test_the_notebook(docs: Path) -> None:
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)

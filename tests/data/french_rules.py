@@ -1,7 +1,7 @@
 """A translator of the grammar's English by rules of its own; it uses only `lexicon.txt`.
 
-It reads a sentence from left to right. Each French word has a slot: the unit of the English sentence that it translates (a word,
-or a compound as one unit), and its role there.
+It reads a sentence from left to right. Each French word has a slot: the unit of the English sentence that it translates (a
+word, or a compound as one unit), and its role there.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,13 @@ CONNECTORS = {
     ",": ",",
     "but": "mais",
 }
-NUMBERS = "NUMBERS ARTICLES_PLURAL BESIDE_NEGATION_PLURAL OF_NEGATED_OBJECT_PLURAL POSSESSIVES_PLURAL".split()
+NUMBERS = [
+    "NUMBERS",
+    "ARTICLES_PLURAL",
+    "BESIDE_NEGATION_PLURAL",
+    "OF_NEGATED_OBJECT_PLURAL",
+    "POSSESSIVES_PLURAL",
+]
 
 
 def read() -> dict[str, list[list[str]]]:
@@ -39,9 +45,20 @@ def read() -> dict[str, list[list[str]]]:
 
 SECTIONS = read()
 NOUNS: dict[str, tuple[str, int, str, str]] = {}  # section, number, French, gender
-for (
-    _name
-) in "PEOPLE KIN ANIMALS THINGS FURNITURE FOOD STORIES WRITINGS PLACES INSTITUTIONS WATERS GROUNDS".split():
+for _name in [
+    "PEOPLE",
+    "KIN",
+    "ANIMALS",
+    "THINGS",
+    "FURNITURE",
+    "FOOD",
+    "STORIES",
+    "WRITINGS",
+    "PLACES",
+    "INSTITUTIONS",
+    "WATERS",
+    "GROUNDS",
+]:
     for _one, _more, _un, _des, _gender in SECTIONS[_name]:
         NOUNS[_one], NOUNS[_more] = (_name, 0, _un, _gender), (_name, 1, _des, _gender)
 BEFORE = {row[0]: row[1:] for name in ("ANY_BEFORE", "NEW", "YOUNG", "FORMER") for row in SECTIONS[name]}
@@ -56,16 +73,30 @@ NAMES = {row[0]: row[1:] for row in SECTIONS["NAMES"]}
 SUBJECTS = {row[0]: row[1:] for row in SECTIONS["PRONOUNS"]}
 CLITICS = {row[0]: row[1:] for name in ("THIRD", "FIRST") for row in SECTIONS[f"CLITICS_OF_{name}_PERSON"]}
 VERBS: dict[str, tuple[str, str, list[str]]] = {}  # section, tense, row
-for _name in (
-    "INTRANSITIVE ANIMAL_INTRANSITIVE MEETING HANDLING WRITING EATING TELLING GIVING SAYING SWIMMING RUNNING "
-    "GOING COMING STAYING LEAVING DEATH"
-).split():
+for _name in [
+    "INTRANSITIVE",
+    "ANIMAL_INTRANSITIVE",
+    "MEETING",
+    "HANDLING",
+    "WRITING",
+    "EATING",
+    "TELLING",
+    "GIVING",
+    "SAYING",
+    "SWIMMING",
+    "RUNNING",
+    "GOING",
+    "COMING",
+    "STAYING",
+    "LEAVING",
+    "DEATH",
+]:
     for _row in SECTIONS[_name]:
         VERBS[_row[0]] = VERBS[_row[1]] = (_name, "present", _row)
         VERBS[_row[2]] = (_name, "past", _row)
 _BORN = ["born", "", "", "nais", "naît", "naissons", "naissent", "né"]
 FIXED: dict[str, str] = {}
-for _name in "CITIES MANNER PAST_TIMES PRESENT_TIMES DAYS NEARBY SURFACES".split():
+for _name in ["CITIES", "MANNER", "PAST_TIMES", "PRESENT_TIMES", "DAYS", "NEARBY", "SURFACES"]:
     FIXED |= {row[0]: row[1] for row in SECTIONS[_name]}
 FREQUENCY = {row[0]: row[1] for row in SECTIONS["FREQUENCY"]}
 LAST = {row[0]: row[1:] for row in SECTIONS["LAST"]}
