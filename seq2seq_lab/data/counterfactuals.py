@@ -2,7 +2,7 @@
 
 A counterfactual of a sentence is another sentence of the language that differs from it in one word. It has its own
 reference, so the words in which the two references differ are known to depend on the replaced word. (The contrast sets of
-Gardner 2020, arXiv:2004.02709, with a generator in place of annotators.) A generated data set has such sentences.
+Gardner 2020, arXiv:2004.02709, but generated, not annotated.) A generated data set has such sentences.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A translator of the grammar's English by rules of its own; it uses only `lexicon.txt`.
+"""A translator of the grammar's English by separate rules; it uses only `lexicon.txt`.
 
 It reads a sentence from left to right. Each French word has a slot: the unit of the English sentence that it translates (a
 word, or a compound as one unit), and its role there.

@@ -1,4 +1,4 @@
-"""The influence of source words, compared with counterfactuals that are translated by rules of `french_rules`."""
+"""The influence of source words, compared with counterfactuals that are translated by the rules in `french_rules`."""
 
 import random
 from collections import Counter

@@ -3,7 +3,7 @@
 The derivation of a sentence is a list of random draws: entries of the lexicon, and numbers that decide between rules. It is
 replayed with one draw changed. The result is a counterfactual if its English sentence differs from the original in one word
 only: in another entry ("cow" to "dog") or another form of the entry ("cow" to "cows", "slept" to "sleeps"). Since English
-determines French, its reference is the one of that English sentence, whatever its derivation.
+determines French, the reference follows from the English sentence and not from the derivation.
 
 The words of the two references are compared slot by slot. A slot is a word of the derivation before its spelling (`Word`).
 It is identified by the English words that it is linked to and by its position among the French words with the same links.
