@@ -122,6 +122,7 @@ def test_changed_words_do_not_include_moved_ones() -> None:
 
     assert changed("la vache dort .", "le chien dort .") == {0, 1}
     assert changed("le chien noir dort", "le petit chien dort") == {2}
+    assert changed("chien noir dort", "noir chien dort") == set()
     assert changed("il a dormi", "il dort") == {1, 2}
     assert changed("il dort", "il a dormi") == {1}
     assert changed("a b", "") == {0, 1}
