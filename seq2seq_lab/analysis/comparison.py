@@ -10,9 +10,11 @@ import torch
 
 from seq2seq_lab.analysis import faithfulness as faithful
 from seq2seq_lab.analysis.attributions import LARGEST_GAP, Attribution, Floats, Options, attribute, runner_up
+from seq2seq_lab.analysis.counterfactual import rank
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import WordLinks, link_counts, word_spans
 from seq2seq_lab.metrics.significance import confidence_interval
@@ -62,6 +64,7 @@ def explain(
     methods: Sequence[str],
     *,
     gold: Sequence[Gold] | None = None,
+    influences: Sequence[Influence] | None = None,
     against: str | None = None,
     random_model: Any = None,
     how: str = "zero",
@@ -71,6 +74,9 @@ def explain(
     """Yield the attributions of each sentence pair with their measures.
 
     Args:
+        gold: alignments of the pairs, for AER.
+        influences: what each reference word depends on, for the average precision and the AUC of the magnitudes of the
+            scores (of each sentence, over its known source words).
         against: "runner-up": log p(y_t) minus that of the most probable other token; a word: minus that of its token; None:
             log p(y_t).
         random_model: the model with random weights, for the sanity check of Adebayo et al. 2018.
@@ -100,6 +106,8 @@ def explain(
             measures[name] |= dict(_compared(question, name, one, found, other))
             if gold is not None:
                 measures[name] |= _alignment(question, one.scores_TU, gold[index])
+            if influences is not None:
+                measures[name] |= dict(_influence(question, one.scores_TU, influences[index]))
         tokens = forced.tokenizer
         yield Explained(
             index=index,
@@ -190,16 +198,31 @@ def _compared(
         yield "incomplete", _sum(one.gap_T > LARGEST_GAP)
 
 
-def _alignment(question: Question, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
-    """Return the parts of the alignment error rate of the source word of the highest score."""
+def _words(question: Question, gold: Gold) -> WordLinks:
+    """Return the gold words of a pair, whose source tokens are the units."""
     forced, index = question.forced, question.index
-    links = WordLinks(
+    return WordLinks(
         unit_spans(question),
         forced.tokenizer.spans(forced.targets[index]),
         word_spans(forced.sources[index], gold.source_words),
         word_spans(forced.targets[index], gold.target_words),
     )
-    sure, possible, predicted, linked = link_counts(links.predict(scores_TU), gold)
+
+
+def _influence(
+    question: Question, scores_TU: Floats, influence: Influence
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield how well the scores rank the source words that the reference words depend on."""
+    words = _words(question, influence.gold)
+    found = rank([words.join(abs(scores_TU))[:, 1:-1]], [influence])
+    yield "average_precision", _sum(found.average_precision_N)
+    yield "auc", _sum(found.auc_N)
+
+
+def _alignment(question: Question, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
+    """Return the parts of the alignment error rate of the source word of the highest score."""
+    links = _words(question, gold).predict(scores_TU)
+    sure, possible, predicted, linked = link_counts(links, gold)
     return {"aer": (predicted + linked - sure - possible, predicted + linked)}
 
 

@@ -298,8 +298,8 @@ class AlignmentErrorRate(AlignmentMetric):
 
     Args:
         links: the kind of the links: "attention", "oracle" (see `oracle_links`), "diagonal" (see `diagonal_links`), "read"
-            (see `read`), or those of one head of a Transformer decoder (see `head_links`), whose rows the run folder does
-            not keep.
+            (see `read`), "soft" (weights instead of links, see `analysis.extraction`), or those of one head of a Transformer
+            decoder (see `head_links`), whose rows the run folder does not keep.
     """
 
     higher_is_better = False
@@ -312,7 +312,7 @@ class AlignmentErrorRate(AlignmentMetric):
             self.bounds = ("aer_oracle", "aer_diagonal")
         else:
             self.name, self.label, self.when = f"aer_{links}", f"AER, {links.replace('_', ' ')}", "final"
-            self.per_example = links in ("oracle", "diagonal", "read")
+            self.per_example = links in ("oracle", "diagonal", "read", "soft")
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""

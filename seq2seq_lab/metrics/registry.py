@@ -23,6 +23,7 @@ ALIGNMENT_METRICS = (
     AlignmentPrecision(),
     AlignmentRecall(),
     AlignmentErrorRate("read"),
+    AlignmentErrorRate("soft"),
     AlignmentErrorRate("oracle"),
     AlignmentErrorRate("diagonal"),
 )

@@ -306,3 +306,12 @@ def test_every_method_runs_on_the_demo() -> None:
     for name, found in attribute(one, [*METHODS]).items():
         assert found.scores_TU.shape == (5, 6), name
         assert np.isfinite(found.scores_TU).all(), name
+
+
+def test_counterfactuals_rank_the_words_that_references_depend_on(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["attribute", "demo", "--first", "2", "--methods", "attention,grad_x_input", "--counterfactuals"]
+    analyze.main([*line, "--format", "jsonl"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["means"]
+    assert 0.5 < found["attention"]["average_precision"]["value"] <= 1
+    assert 0.5 < found["attention"]["auc"]["value"] <= 1
+    assert "average_precision" not in found[RANDOM]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from seq2seq_lab.analysis.extraction import soft_link_counts
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
@@ -230,6 +231,8 @@ class TranslationEvaluator(DecodingEvaluator):
             "attention": self._gold.counts(index, weights),
             "read": self._gold.counts(index, read(weights)),
         }
+        if final:
+            counts["soft"] = self._gold.soft_counts(index, weights)
         if final and self._heads:
             with evaluation_context(batch, self.compute.precision, self.compute.device):
                 maps_BLATS = self.model.attention_maps(batch, batch.inputs_BT)["cross"]
@@ -321,6 +324,17 @@ class _GoldAlignments:
         if i not in self._found:
             self._found[i] = WordLinks(*self._spans[i], *self._words[i])
         return self._found[i]
+
+    def soft_counts(
+        self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]
+    ) -> list[tuple[float, ...]]:
+        """Return the `soft_link_counts` of the sentences of a batch."""
+        counts: list[tuple[float, ...]] = []
+        for i, weights_TS in zip(index, weights_BTS, strict=True):
+            links = self._links(i)
+            rows, columns = links.shape
+            counts.append(soft_link_counts(links.join(weights_TS[:rows, :columns]), self._gold[i]))
+        return counts
 
     def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[Counts]:
         """Return the `link_counts` of the sentences of a batch, for its attention under teacher forcing."""

@@ -1,0 +1,120 @@
+"""Word alignments of given sentence pairs, from the attention or the attributions of a trained run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seq2seq_lab.analysis.attributions import Floats, Options, attribute, check_methods
+from seq2seq_lab.analysis.comparison import unit_spans
+from seq2seq_lab.analysis.extraction import Null, Reading, argmax_links, threshold_links, word_weights
+from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.questions import ask
+from seq2seq_lab.data.alignment_files import alignment_words
+from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.metrics.alignment import Link, WordLinks, word_spans
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How links are read from scores.
+
+    Attributes:
+        method: "attention", or another of `attributions.METHODS`.
+        reading, null: see `extraction`; `reading` is for attention.
+        threshold: link all words of at least this score; None: link each target word to the source word of highest score.
+        layer, head: the cross-attention of this layer and head of a Transformer, from 0; None: the weights that `predict`
+            shows.
+    """
+
+    method: str = "attention"
+    reading: Reading = "emit"
+    null: Null = "drop"
+    threshold: float | None = None
+    layer: int | None = None
+    head: int | None = None
+
+    def links(self, weights_WS: Floats) -> set[Link]:
+        """Return the links of a sentence pair; see `extraction.argmax_links`."""
+        if self.threshold is None:
+            return argmax_links(weights_WS, self.null)
+        return threshold_links(weights_WS, self.threshold, self.null)
+
+
+def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[Link]]:
+    """Return the (source word, target word) links of each pair; words are the text between spaces.
+
+    Raises:
+        UserError: the model has no such attention, or the method is unknown.
+    """
+    check_methods([extraction.method])
+    if forced.source_tokenizer is None:
+        raise UserError("align needs a run with text as its source.")
+    if extraction.method != "attention":
+        require(extraction.reading == "emit", "--reading", extraction.reading, "emit, except for attention")
+        return [_by_attribution(model, forced, i, extraction) for i in range(len(forced.targets))]
+    found: dict[int, set[Link]] = {}
+    for index, weights_BTS in _attention(model, forced, extraction):
+        for row, i in enumerate(index):
+            words = word_links(forced, i, forced.source_tokenizer.spans(forced.sources[i]))
+            rows, columns = words.shape
+            weights_WS = word_weights(words, weights_BTS[row, :rows, :columns], extraction.reading)
+            found[i] = extraction.links(weights_WS)
+    return [found[i] for i in range(len(found))]
+
+
+def word_links(forced: Forced, i: int, source_spans: Sequence[tuple[int, int]]) -> WordLinks:
+    """Return the words of a pair with the source tokens, or units of tokens, of the given characters."""
+    source, target = forced.sources[i], forced.targets[i]
+    words = word_spans(source, alignment_words(source)), word_spans(target, alignment_words(target))
+    return WordLinks(source_spans, forced.tokenizer.spans(target), *words)
+
+
+def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
+    """Yield (indices of the pairs, weights_BTS) of each batch."""
+    of_head = extraction.layer is not None or extraction.head is not None
+    for index, batch, _, weights_BTS in forced.readings():
+        if of_head:
+            layers, heads = model.decoder.heads
+            for name, value, count in (
+                ("--layer", extraction.layer, layers),
+                ("--head", extraction.head, heads),
+            ):
+                allowed = (
+                    f"0 to {count - 1}, both options together"
+                    if count
+                    else "leave it out: the model has no heads"
+                )
+                require(value is not None and 0 <= value < count, name, value, allowed)
+            with evaluation_context(batch, forced.compute.precision, forced.compute.device):
+                maps_BLATS = model.attention_maps(batch, batch.inputs_BT)["cross"]
+            weights_BTS = maps_BLATS[:, extraction.layer, extraction.head]
+        if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
+            raise UserError("The model has no attention to words. Give another method: --method occlusion.")
+        yield index, to_host(weights_BTS.float())
+
+
+def _by_attribution(model: Any, forced: Forced, i: int, extraction: Extraction) -> set[Link]:
+    question = ask(model, forced, i)
+    scores_TU = attribute(question, [extraction.method], Options())[extraction.method].scores_TU
+    words = word_links(forced, i, unit_spans(question))
+    return extraction.links(words.join(np.asarray(scores_TU, np.float64)))
+
+
+Combine = Callable[[set[Link], set[Link]], set[Link]]
+
+
+def combined(
+    forward: Sequence[set[Link]], backward: Sequence[set[Link]], combine: Combine
+) -> list[set[Link]]:
+    """Return one alignment of each pair from two directions.
+
+    Args:
+        backward: the links of a run from the target to the source language, as (target word, source word).
+        combine: one of `symmetrization.SYMMETRIZATIONS`.
+    """
+    turned = [{(source, target) for target, source in links} for links in backward]
+    return [combine(one, other) for one, other in zip(forward, turned, strict=True)]
