@@ -186,7 +186,7 @@ def numbered(name: str) -> Iterator[tuple[str, str]]:
     """Yield (where it is, the line) for the lines of a file.
 
     Raises:
-        UserError: there is no such file, or a line is not UTF-8.
+        UserError: the file does not exist, or a line is not UTF-8.
     """
     if not Path(name).is_file():
         raise UserError(f"{name} is not a file. Give a file with one text per line.")

@@ -261,7 +261,7 @@ class ChangedModel:
 
 @dataclass(frozen=True, slots=True)
 class ChangedSource:
-    """The encoded source, with the indices and given weights of all examples, also of those that a search has finished."""
+    """The encoded source, and the indices and the given weights of all examples of the batch, finished ones included."""
 
     inner: Any
     index_B: Tensor

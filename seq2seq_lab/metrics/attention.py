@@ -77,7 +77,7 @@ def measures(
     """Return the sums of `COLUMNS` for each example of a batch: [B, len(COLUMNS)].
 
     Args:
-        weights_BTS: padded; an example uses the first rows and columns, as many as its tokens.
+        weights_BTS: padded.
     """
     weights_BTS, real_BT, real_BS = _joined(weights_BTS, sources, targets)
     word_BS = np.zeros_like(real_BS)
