@@ -72,7 +72,8 @@ class ParallelText(Columns):
     `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
     reported for each phenomenon. `similarity` says how similar the source of a held-out pair is to the training sources; see
     `near_duplicates`. Pairs with the same id in `clusters`, such as those of one dialogue, are not independent; None:
-    pairs of one source sentence are a cluster. Confidence intervals and tests resample clusters.
+    pairs of one source sentence are a cluster. Confidence intervals and tests resample clusters. `lengths` are the numbers
+    of source and target tokens, for the data sets whose accuracy is also reported by length.
     """
 
     source: Sequence[str]
@@ -81,6 +82,16 @@ class ParallelText(Columns):
     phenomena: Sequence[frozenset[str]] | None = None
     similarity: Sequence[str] | None = None
     clusters: Sequence[int] | None = None
+    lengths: Sequence[tuple[int, int]] | None = None
+
+
+def exact_pairs(
+    pairs: Sequence[tuple[str, str]], phenomena: Sequence[frozenset[str]] | None = None
+) -> ParallelText:
+    """Return pairs of tokens separated by spaces, whose accuracy is also reported by length."""
+    source, target = [source for source, _ in pairs], [target for _, target in pairs]
+    lengths = [(len(source.split()), len(target.split())) for source, target in pairs]
+    return ParallelText(source, target, phenomena=phenomena, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
 
 TEXTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
-EXPERIMENTS = {name: text for name, text in TEXTS.items() if "override /task" not in text}  # of translation
+EXPERIMENTS = {
+    name: text for name, text in TEXTS.items() if "Test BLEU" in text
+}  # of translation, with a recorded run
 LINES = results.read_lines(results.RESULTS)
 CURRENT = results.current(LINES)
 SETTINGS = (

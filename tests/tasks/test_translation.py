@@ -500,3 +500,21 @@ def test_empty_splits_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     assert command_line.run(*settings, f"hydra.run.dir={tmp_path}/run") == 2
     assert "'train': 0, 'validation': 0, 'test': 1" in capsys.readouterr().err
+
+
+def test_accuracy_is_reported_by_length_for_data_sets_with_lengths(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    """Every length is a group, in numerical order."""
+    lengths = [(1 + number % 11, 3 * (number % 2)) for number in range(len(corpus.validation))]
+    text = replace(corpus.validation, lengths=lengths)
+    found = evaluator(model, text, tokenized, Reference())(final=True)
+    exact = [one == other for one, other in zip(found.texts, text.target, strict=True)]
+    for side, name in enumerate(("source", "target")):
+        rows = found.measurement.groups[f"accuracy_by_{name}_length"]
+        assert [int(row.group) for row in rows] == sorted({pair[side] for pair in lengths})
+        for row in rows:
+            hits = [hit for hit, pair in zip(exact, lengths, strict=True) if pair[side] == int(row.group)]
+            assert (row.count, row.value) == (len(hits), pytest.approx(sum(hits) / len(hits)))
+    groups = evaluator(model, corpus.validation, tokenized, Reference())(final=True).measurement.groups
+    assert "accuracy_by_source_length" not in groups

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -119,6 +120,7 @@ def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
         Grouping("length", "source length in words", Bleu(), by_length),
         BY_PHENOMENON,
         BY_SIMILARITY,
+        *BY_EXACT_LENGTH,
     )
 
 
@@ -130,6 +132,15 @@ def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
         for name in outputs.text.phenomena[pair]:
             groups.setdefault(name, []).append(index)
     return dict(sorted(groups.items()))
+
+
+def _by_exact_length(outputs: TranslationOutputs, side: int) -> Mapping[str, Sequence[int]] | None:
+    if outputs.text.lengths is None:
+        return None
+    groups: dict[int, list[int]] = {}
+    for index, pair in enumerate(outputs.references.pairs):
+        groups.setdefault(outputs.text.lengths[pair][side], []).append(index)
+    return {str(length): groups[length] for length in sorted(groups)}
 
 
 def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
@@ -145,6 +156,12 @@ def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
 
 BY_SIMILARITY = Grouping(
     "similarity", "similarity of the source to those in training", Bleu(), _by_similarity, ordered=False
+)
+BY_EXACT_LENGTH = tuple(
+    Grouping(
+        f"{side}_length", f"{side} length in tokens", ExactMatch(), partial(_by_exact_length, side=number)
+    )
+    for number, side in enumerate(("source", "target"))
 )
 BY_PHENOMENON = Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False)
 
