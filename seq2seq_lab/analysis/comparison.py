@@ -1,11 +1,13 @@
 """Attribution methods compared on the same sentence pairs."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from seq2seq_lab.analysis import faithfulness as faithful
@@ -16,7 +18,7 @@ from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.alignment import WordLinks, link_counts, word_spans
+from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts, word_spans
 from seq2seq_lab.metrics.significance import confidence_interval
 
 RANDOM, GREEDY = "random order", "greedy search"
@@ -24,6 +26,7 @@ SAMPLES = 1000  # of the bootstrap of an interval
 INSENSITIVE = (
     0.1  # τ of the attributions with random weights above which a method does not depend on the model
 )
+PERCENTS = range(10, 101, 10)  # of the words, for the deletion curve
 QUANTILE = 1  # of `faithfulness.SHARES`: 20% of the words
 
 
@@ -46,6 +49,8 @@ class Explained:
         against: the tokens of the contrast.
         attributions: by method.
         measures: sums and numbers of rows by method and by the name of the measure.
+        agreement: sums and numbers of τ_b of the rows of two methods, by their names.
+        gold_cells: (source unit, target token) of the gold links.
     """
 
     index: int
@@ -56,6 +61,8 @@ class Explained:
     against: list[str] | None
     attributions: Mapping[str, Attribution]
     measures: Mapping[str, Mapping[str, tuple[float, float]]]
+    agreement: Mapping[tuple[str, str], tuple[float, float]]
+    gold_cells: Sequence[tuple[int, int]]
 
 
 def explain(
@@ -118,6 +125,15 @@ def explain(
             against=None if against_T is None else tokens.tokens(against_T.tolist()),
             attributions=found,
             measures=measures,
+            agreement={
+                (name, other): _sum(
+                    faithful.rank_correlation(
+                        found[name].scores_TU, found[other].scores_TU, question.source.is_word
+                    )
+                )
+                for name, other in itertools.combinations(found, 2)
+            },
+            gold_cells=[] if gold is None else gold_cells(question, gold[index]),
         )
 
 
@@ -152,6 +168,29 @@ def unit_spans(question: Question) -> list[tuple[int, int]]:
     ]
 
 
+def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
+    """Return the cells (source unit, target token) of the sure links of a pair."""
+    forced, index = question.forced, question.index
+    units = group_tokens(unit_spans(question), word_spans(forced.sources[index], gold.source_words))
+    spans = forced.tokenizer.spans(forced.targets[index])
+    tokens = group_tokens(spans, word_spans(forced.targets[index], gold.target_words))
+    return [
+        (unit + 1, token)
+        for source, target in sorted(gold.links)
+        for unit in units[source]
+        for token in tokens[target]
+    ]
+
+
+def agreement(explained: Sequence[Explained], names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the mean τ_b of each two methods over all rows; NaN if it is not defined for any."""
+    tau_MM = np.eye(len(names))
+    for (first, one), (second, other) in itertools.combinations(enumerate(names), 2):
+        total, count = np.sum([explanation.agreement[one, other] for explanation in explained], axis=0)
+        tau_MM[first, second] = tau_MM[second, first] = total / count if count else math.nan
+    return tau_MM
+
+
 def _sum(values: Any) -> tuple[float, float]:
     finite = np.asarray(values, np.float64)
     finite = finite[np.isfinite(finite)]
@@ -164,6 +203,8 @@ def _faithful(deletions: faithful.Deletions, order_TK: Any) -> Iterator[tuple[st
         yield "area", _sum(found.area_T)
         yield "comprehensiveness", _sum(found.comprehensiveness_TQ[:, QUANTILE])
         yield "sufficiency", _sum(found.sufficiency_TQ[:, QUANTILE])
+        for percent in PERCENTS:
+            yield f"drop_{percent}", _sum(found.drops_TK[:, math.ceil(percent / 100 * order_TK.shape[1]) - 1])
 
 
 def _random(deletions: faithful.Deletions, rows: int, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:

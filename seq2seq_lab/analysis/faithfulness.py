@@ -115,11 +115,13 @@ class Faithfulness:
     """The effect of deletions in the order of one method, for the T rows of one sentence; nats.
 
     Attributes:
+        drops_TK: the drop without the first k units, for k = 1 … K.
         area_T: the mean drop over all numbers of deleted units.
         comprehensiveness_TQ: the drop without the first 10, 20 and 50% of the units, rounded up.
         sufficiency_TQ: the drop with these units only.
     """
 
+    drops_TK: Floats
     area_T: Floats
     comprehensiveness_TQ: Floats
     sufficiency_TQ: Floats
@@ -130,6 +132,7 @@ def faithfulness(deletions: Deletions, order_TK: npt.NDArray[np.int64]) -> Faith
     drops_TK = deletions.drops(order_TK)
     counts = [math.ceil(share * order_TK.shape[1]) for share in SHARES]
     return Faithfulness(
+        drops_TK,
         drops_TK.mean(1),
         drops_TK[:, [count - 1 for count in counts]],
         deletions.kept_drops(order_TK, counts),

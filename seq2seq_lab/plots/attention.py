@@ -80,14 +80,14 @@ def draw_attention(
         aspect="auto",
     )
     drawn = image.axes
-    _set_columns(drawn, len(columns), direction_of_words(source_tokens))
+    set_columns(drawn, len(columns), direction_of_words(source_tokens))
     drawn.set_ylim(rows - 0.5, -0.5)
     drawn.xaxis.tick_top()
     drawn.set_xticks(range(len(columns)), columns, rotation=90, **text_style(column_font))
     drawn.set_yticks(range(len(labels)), labels, **text_style(row_font))
     drawn.tick_params(length=0)
     drawn.spines[:].set_visible(False)
-    _outline(drawn, [link for link in gold_links if link[1] < len(weights_TS)], cell)
+    outline(drawn, [link for link in gold_links if link[1] < len(weights_TS)], cell)
     if axes is not None:
         axes.set_title(visible_line(title or ""), **text_style(font_for([title or ""], TITLE_SIZE)))
         own = axes.get_figure(root=True)
@@ -100,7 +100,7 @@ def draw_attention(
     return figure
 
 
-def _set_columns(axes: "Axes", count: int, direction: Direction) -> None:
+def set_columns(axes: "Axes", count: int, direction: Direction) -> None:
     """Show the columns of a heatmap in the direction of their text."""
     limits = (-0.5, count - 0.5)
     axes.set_xlim(limits if direction == "ltr" else limits[::-1])
@@ -147,7 +147,7 @@ def draw_attention_maps(
         )
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
-        _set_columns(axes, wide, direction)
+        set_columns(axes, wide, direction)
         axes.set_xticks(
             range(wide), columns if layer == 0 else [""] * wide, rotation=90, **text_style(column_font)
         )
@@ -201,7 +201,7 @@ def draw_overlays(
     return figure
 
 
-def _outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
+def outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
     """Outline cells of a heatmap in white and black; `cell` is their width in inches."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke

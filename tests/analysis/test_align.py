@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from demo_models import SOURCES, TARGETS, demo, demo_with
 
-from seq2seq_lab import analyze
 from seq2seq_lab.analysis.align import Extraction, alignments, combined
 from seq2seq_lab.analysis.symmetrization import SYMMETRIZATIONS
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import read

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from demo_models import SOURCES, TARGETS, demo, demo_with
 from torch import nn
 
-from seq2seq_lab import analyze
 from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import GREEDY, RANDOM, explain, means
 from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, source_share
 from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.errors import UserError
 
 DECODERS = ["luong", "luong_feeding", "bahdanau", "conditional", "transformer"]
@@ -315,3 +316,12 @@ def test_counterfactuals_rank_the_words_that_references_depend_on(capsys: pytest
     assert 0.5 < found["attention"]["average_precision"]["value"] <= 1
     assert 0.5 < found["attention"]["auc"]["value"] <= 1
     assert "average_precision" not in found[RANDOM]
+
+
+def test_pictures_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--first", "2", "--format", "jsonl", "--pictures", str(tmp_path / "pictures")]
+    analyze.main(["attribute", "demo", "--methods", "attention,occlusion", *line])
+    analyze.main(["intervene", "demo", "--kinds", "uniform", "--scopes", "step", *line])
+    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
+    names = ("pair_0", "pair_1", "deletion", "agreement", "variation_step")
+    assert drawn == {f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")}

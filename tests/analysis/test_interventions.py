@@ -10,7 +10,6 @@ import torch
 from demo_models import SOURCES, TARGETS, demo, demo_with
 from torch import Tensor
 
-from seq2seq_lab import analyze
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel, Rows, keep
 from seq2seq_lab.analysis.interventions import (
     BY_DEFAULT,
@@ -23,6 +22,7 @@ from seq2seq_lab.analysis.interventions import (
     intervene,
     search_effect,
 )
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
 from seq2seq_lab.metrics.alignment import WordLinks, link_counts, oracle_links, word_spans

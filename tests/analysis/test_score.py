@@ -12,7 +12,7 @@ from demo_models import SOURCES, TARGETS, demo, demo_with
 from small_models import values_of
 
 import seq2seq_lab
-from seq2seq_lab import analyze
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.config.schema import origin
 from seq2seq_lab.errors import UserError
 

@@ -1,0 +1,1 @@
+"""The program `python -m seq2seq_lab.analyze`: questions to a trained run."""

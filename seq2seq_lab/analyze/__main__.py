@@ -1,0 +1,35 @@
+"""`python -m seq2seq_lab.analyze QUESTION RUN …`: ask a trained run about given texts."""
+
+import argparse
+from collections.abc import Sequence
+
+from seq2seq_lab.analyze.align import add_align
+from seq2seq_lab.analyze.attribute import add_attribute
+from seq2seq_lab.analyze.intervene import add_intervene
+from seq2seq_lab.analyze.score import add_score
+from seq2seq_lab.errors import Parser, report_errors
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; see `parser`."""
+    with report_errors():
+        options = parser().parse_args(arguments)
+        options.run(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    arguments = Parser(
+        prog="python -m seq2seq_lab.analyze",
+        description="Ask a trained run about given texts: how probable they are, what aligns, what changes an output.",
+    )
+    questions = arguments.add_subparsers(metavar="QUESTION", required=True, parser_class=Parser)
+    add_score(questions)
+    add_align(questions)
+    add_intervene(questions)
+    add_attribute(questions)
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""`analyze attribute`: which source words predictions depend on."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, test_split
+from seq2seq_lab.errors import UserError, print_visible
+from seq2seq_lab.evaluate import open_run
+from seq2seq_lab.runtime.console import print_prose, progress_bar
+from seq2seq_lab.runtime.tables import print_table
+
+
+def add_attribute(questions: Any) -> None:
+    """Add the question `attribute`."""
+    arguments = add_question(
+        questions,
+        "attribute",
+        attribute,
+        "which source words the predictions on a test set depend on, by several methods, and how faithful these are",
+        "python -m seq2seq_lab.analyze attribute outputs/DATE/TIME --first 100 --methods attention,occlusion",
+    )
+    add_test_set(arguments)
+    arguments.add_argument(
+        "--methods",
+        metavar="METHOD,…",
+        help="attention, attention_norm, grad_x_input, grad_norm, integrated_gradients, integrated_gradients_unknown, "
+        "smooth_grad, occlusion, occlusion_unknown, occlusion_removed, value_zeroing (default: all)",
+    )
+    arguments.add_argument(
+        "--against",
+        metavar="WORD",
+        help="explain log p(token) − log p(WORD) instead of log p(token); runner-up: the most probable other token",
+    )
+    arguments.add_argument(
+        "--delete",
+        choices=["zero", "unknown", "removed"],
+        default="zero",
+        help="how words are deleted to measure faithfulness: embeddings of 0, of <unk>, or no tokens (default: zero)",
+    )
+    arguments.add_argument(
+        "--random-weights",
+        action="store_true",
+        help="compare with the attributions of the model with random weights",
+    )
+    add_pictures(arguments, "the scores of each pair, deletion curves and the agreement of the methods")
+    arguments.add_argument(
+        "--counterfactuals",
+        action="store_true",
+        help="generated data: compare with what each reference word depends on (average precision and AUC)",
+    )
+    arguments.add_argument(
+        "--greedy", action="store_true", help="add the ceiling: a greedy search of the deletions"
+    )
+    arguments.add_argument("--seed", type=int, default=1, help="of noise and random orders (default: 1)")
+    arguments.add_argument(
+        "--format",
+        choices=["text", "jsonl"],
+        default="text",
+        help="text: a table of the methods; jsonl: the scores of each pair, then the means (default: text)",
+    )
+
+
+def attribute(options: argparse.Namespace) -> None:
+    """Print attributions and their measures.
+
+    Raises:
+        UserError: an unknown method, or one that the model does not have.
+    """
+    import torch
+
+    from seq2seq_lab.analysis import attributions, comparison
+
+    methods = options.methods.split(",") if options.methods else [*attributions.METHODS]
+    attributions.check_methods(methods)
+    run = open_run(options, options.changes)
+    split = test_split(run, options)
+    forced = run.forced([*split.text.source], [*split.text.target])
+    random_model = None
+    if options.random_weights:
+        torch.manual_seed(options.seed)
+        random_model = run.task.model().to(run.device).eval()
+    influences = None
+    if options.counterfactuals:
+        dataset = run.task.parts.dataset()
+        if not hasattr(dataset, "influences"):
+            raise UserError("--counterfactuals needs a generated data set, dataset=grammar. Leave it out.")
+        influences = dataset.influences([*split.text.source], per_word=1, seed=options.seed)
+    explained = []
+    with progress_bar("Attributions") as advance:
+        for one in comparison.explain(
+            run.model,
+            forced,
+            methods,
+            gold=split.text.gold,
+            influences=influences,
+            against=options.against,
+            random_model=random_model,
+            how=options.delete,
+            greedy=options.greedy,
+            seed=options.seed,
+        ):
+            explained.append(one)
+            advance(len(explained), len(forced.targets))
+            if options.format == "jsonl":
+                print_visible(json.dumps(attribution_record(one), ensure_ascii=False))
+    found = comparison.means(explained)
+    if options.pictures is not None:
+        draw_attributed(explained, methods, found, options.pictures)
+    if options.format == "jsonl":
+        means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
+        print_visible(json.dumps({"means": means}))
+        return
+    print_methods(found, options.delete)
+
+
+def draw_attributed(
+    explained: Sequence[Any], methods: Sequence[str], found: dict[str, dict[str, Any]], folder: Path
+) -> None:
+    """Draw the scores of each pair, the deletion curves and the agreement of the methods, as PNG and PDF."""
+    from seq2seq_lab.analysis import comparison
+    from seq2seq_lab.plots import save_for_print
+    from seq2seq_lab.plots.attributions import Panel, draw_agreement, draw_attributions
+    from seq2seq_lab.plots.curves import Series, draw_series
+
+    for one in explained:
+        panels = [
+            Panel(name, own.scores_TU, column_shares(own.scores_TU, one.words))
+            for name, own in one.attributions.items()
+        ]
+        title = f"{one.source} → {one.target}"
+        figure = draw_attributions(panels, one.words, one.tokens, title, one.gold_cells)
+        save_for_print(figure, folder / f"pair_{one.index}")
+    percents = [*comparison.PERCENTS]
+    curves = []
+    for name, own in found.items():
+        means = [own[key] for percent in percents if (key := f"drop_{percent}") in own]
+        if len(means) == len(percents):
+            values, errors = [mean.value for mean in means], [mean.confidence for mean in means]
+            curves.append(Series(name, percents, values, errors))
+    drop = "drop of log p, nats"
+    save_for_print(
+        draw_series(curves, "deleted words, %", drop, "Deletion in the order of the scores"),
+        folder / "deletion",
+    )
+    tau_MM = comparison.agreement(explained, methods)
+    save_for_print(draw_agreement(methods, tau_MM, "Kendall's τ of the methods"), folder / "agreement")
+
+
+def column_shares(scores_TU: Any, words: Sequence[str]) -> str:
+    """Return the shares of the magnitudes on `<sos>`, `<eos>` and punctuation as text."""
+    size_U = abs(scores_TU).sum(0)
+    total = size_U.sum() or 1.0
+    marks = [i for i, word in enumerate(words[1:-1], start=1) if not any(map(str.isalnum, word))]
+    return f"<sos> {size_U[0] / total:.0%}, <eos> {size_U[-1] / total:.0%}, punctuation {size_U[marks].sum() / total:.0%}"
+
+
+def attribution_record(explained: Any) -> dict[str, Any]:
+    """Return the attributions of a pair as values of JSON."""
+    return {
+        **{
+            name: getattr(explained, name)
+            for name in ("index", "source", "target", "words", "tokens", "against")
+        },
+        "scores": {name: one.scores_TU.tolist() for name, one in explained.attributions.items()},
+        "gaps": {
+            name: one.gap_T.tolist() for name, one in explained.attributions.items() if one.gap_T is not None
+        },
+    }
+
+
+MEASURES = {
+    "aer": "AER",
+    "average_precision": "AP of influence",
+    "auc": "AUC of influence",
+    "area": "deletion area",
+    "comprehensiveness": "comprehensive, 20%",
+    "sufficiency": "sufficient, 20%",
+    "tau_attention": "τ attention",
+    "tau_random_weights": "τ random weights",
+    "source_share": "share of source",
+    "incomplete": "gap > 1%",
+}
+
+
+def print_methods(found: dict[str, dict[str, Any]], how: str) -> None:
+    """Print the means of each method."""
+    from seq2seq_lab.analysis.comparison import INSENSITIVE
+
+    shown = [key for key in MEASURES if any(key in own for own in found.values())]
+    rows = []
+    for name, own in found.items():
+        cells = [f"{own[key].value:.3f} ± {own[key].confidence:.3f}" if key in own else "–" for key in shown]
+        rows.append([name, *cells])
+    heads = ["method", *(MEASURES[key] for key in shown)]
+    print_table(f"Attributions; words are deleted by: {how}; nats", heads, rows, len(shown))
+    for name, own in found.items():
+        if "tau_random_weights" in own and own["tau_random_weights"].value > INSENSITIVE:
+            print_prose(
+                f"{name} is insensitive to the model: its τ with random weights is above {INSENSITIVE}."
+            )

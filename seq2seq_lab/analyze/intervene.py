@@ -1,0 +1,176 @@
+"""`analyze intervene`: what changed attention weights change."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, test_split
+from seq2seq_lab.errors import print_visible, require
+from seq2seq_lab.evaluate import open_run
+from seq2seq_lab.runtime.tables import print_table
+
+SCOPES = ("step", "all", "free")
+
+
+def add_intervene(questions: Any) -> None:
+    """Add the question `intervene`."""
+    arguments = add_question(
+        questions,
+        "intervene",
+        intervene,
+        "what changed attention weights change in the predictions on a test set",
+        "python -m seq2seq_lab.analyze intervene outputs/DATE/TIME --kinds uniform,permute --scopes step --first 100",
+    )
+    add_test_set(arguments)
+    arguments.add_argument(
+        "--kinds",
+        metavar="KIND,…",
+        help="uniform, permute, zero_out_max, only_max, keep_max_uniform_others, zero_out, previous, gold (if the data has "
+        "gold alignments), word=J and mask=J (all weight on the J-th source word, or none), by default all but the last two",
+    )
+    arguments.add_argument(
+        "--scopes",
+        metavar="SCOPE,…",
+        default="step,all,free",
+        help="step: one step is changed and the original continues; all: every step, with the reference as input; free: "
+        "every step of the search (default: all three)",
+    )
+    for name in ("layer", "head"):
+        arguments.add_argument(
+            f"--{name}", type=int, help=f"the only {name} of a Transformer to change, from 0"
+        )
+    arguments.add_argument(
+        "--unseen",
+        action="store_true",
+        help="an attention function with a state computes it from the original weights (default: from the changed ones)",
+    )
+    add_pictures(arguments, "the total variation by the largest attention weight")
+    arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
+    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
+def intervene(options: argparse.Namespace) -> None:
+    """Print the effects of changed attention weights.
+
+    Raises:
+        UserError: an unknown kind or scope, or a model without attention to text.
+    """
+    from seq2seq_lab.analysis import interventions
+
+    scopes = options.scopes.split(",")
+    for scope in scopes:
+        require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
+    run = open_run(options, options.changes)
+    split = test_split(run, options)
+    forced = run.forced([*split.text.source], [*split.text.target])
+    gold = split.text.gold
+    asked = (
+        options.kinds.split(",")
+        if options.kinds
+        else [*interventions.BY_DEFAULT, *(["gold"] if gold else [])]
+    )
+    settings = {
+        "layer": options.layer,
+        "head": options.head,
+        "seen": not options.unseen,
+        "seed": options.seed,
+    }
+    found: list[Any] = []
+    if forced_scopes := [scope for scope in scopes if scope != "free"]:
+        measured = interventions.intervene(run.model, forced, asked, forced_scopes, gold=gold, **settings)
+        found += interventions.effects(measured)
+    if "free" in scopes:
+        found += interventions.free(run, split.references(False), forced, asked, **settings)
+    if options.pictures is not None:
+        draw_variation([one for one in found if isinstance(one, interventions.Effect)], options.pictures)
+    if options.format == "jsonl":
+        for one in found:
+            print_visible(json.dumps({"effect": type(one).__name__, **asdict(one)}, ensure_ascii=False))
+        return
+    print_effects([one for one in found if isinstance(one, interventions.Effect)])
+    searches = [one for one in found if isinstance(one, interventions.SearchEffect)]
+    if searches:
+        rows = [
+            [
+                one.kind,
+                f"{one.unchanged:.1%}",
+                f"{one.bleu:.2f}",
+                f"{one.difference:+.2f} ± {one.confidence:.2f}",
+            ]
+            for one in searches
+        ]
+        print_table(
+            "Scope free: the outputs of the search",
+            ["kind", "outputs kept", "BLEU", "difference"],
+            rows,
+            3,
+        )
+
+
+def draw_variation(effects: Sequence[Any], folder: Path) -> None:
+    """Draw the median total variation by the largest weight, a picture for each scope, as PNG and PDF."""
+    from seq2seq_lab.plots import save_for_print
+    from seq2seq_lab.plots.curves import Series, draw_series
+
+    for scope in dict.fromkeys(one.scope for one in effects):
+        series = [
+            Series(
+                one.kind,
+                [(low + high) / 2 for low, high, *_ in one.by_largest],
+                [median for *_, median in one.by_largest],
+                [0.0] * len(one.by_largest),
+            )
+            for one in effects
+            if one.scope == scope and one.word_class == "all" and one.by_largest
+        ]
+        figure = draw_series(
+            series, "largest attention weight", "median total variation", f"Changed attention, scope {scope}"
+        )
+        save_for_print(figure, folder / f"variation_{scope}")
+
+
+def print_effects(effects: Sequence[Any]) -> None:
+    """Print the effects of each scope as tables: the shares of predictions kept, and the mean changes."""
+    classes = [*dict.fromkeys(one.word_class for one in effects)]
+    for scope in dict.fromkeys(one.scope for one in effects):
+        own = {(one.kind, one.word_class): one for one in effects if one.scope == scope}
+        kinds = [*dict.fromkeys(kind for kind, _ in own)]
+        shares = [
+            [kind, *(with_interval(own.get((kind, name)), "kept", 100, 1) for name in classes)]
+            for kind in kinds
+        ]
+        print_table(f"Scope {scope}: predictions kept, %", ["kind", *classes], shares, len(classes))
+        means = [
+            [
+                kind,
+                *(
+                    with_interval(one, name, 1, 3)
+                    for name in ("log_prob_change", "total_variation", "jensen_shannon")
+                ),
+                f"{one.left_out:,}",
+            ]
+            for kind in kinds
+            if (one := own.get((kind, "all"))) is not None and one.log_prob_change is not None
+        ]
+        heads = ["kind", "change of log p", "total variation", "Jensen–Shannon", "tokens left out"]
+        print_table(f"Scope {scope}: means over all tokens", heads, means, 4)
+        limits = [(low, high) for low, high, *_ in max((one.by_largest for one in own.values()), key=len)]
+        rows = []
+        for kind in kinds:
+            found = {(low, high): median for low, high, _, median in own[kind, "all"].by_largest}
+            if found:
+                rows.append([kind, *(f"{found[one]:.3f}" if one in found else "–" for one in limits)])
+        heads = ["kind", *(f"{low}–{high}" for low, high in limits)]
+        print_table(f"Scope {scope}: median total variation by the largest weight", heads, rows, len(limits))
+
+
+def with_interval(effect: Any, name: str, scale: float, digits: int) -> str:
+    """Return a mean of an effect with its 95% interval."""
+    if effect is None:
+        return "–"
+    text = f"{scale * getattr(effect, name):.{digits}f}"
+    half = effect.confidence.get(name)
+    return text if half is None else f"{text} ± {scale * half:.{digits}f}"
