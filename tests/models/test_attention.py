@@ -17,6 +17,7 @@ from seq2seq_lab.models.attention import (
     LocationAttention,
     MultiplicativeAttention,
     ScaledDotAttention,
+    UniformAttention,
     additive,
 )
 from seq2seq_lab.models.encoders import EncoderOutputs
@@ -152,8 +153,22 @@ def gradients(output: Tensor, attention: Attention, *leaves: Tensor) -> list[Ten
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
 
 
+def test_uniform_attention_is_the_mean_of_the_real_positions() -> None:
+    attention = UniformAttention(query_size=2, encoder_output_size=M)
+    assert not [*attention.parameters()]
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
+    lengths = (*range(1, S + 1), *[S] * B)[:B]
+    context_BTM, weights_BTS = attend(attention, query_BTQ, encoder_outputs_BSM, mask_of(lengths))
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(weights_BTS[row, :, :length], torch.full((T, length), 1 / length).double())
+        assert not weights_BTS[row, :, length:].any()
+        mean_M = encoder_outputs_BSM[row, :length].mean(0)
+        torch.testing.assert_close(context_BTM[row], mean_M.expand(T, M))
+
+
 def test_every_function_in_conf_is_tested() -> None:
-    others = {"none", "coverage", "local", "location_sensitive"}  # see test_stateful_attention.py
+    stateful = {"coverage", "local", "location_sensitive"}  # see test_stateful_attention.py
+    others = {"none", "uniform", *stateful}
     assert {origin("attention", value) for value in values_of("attention")} - others == {*FUNCTIONS}
 
 

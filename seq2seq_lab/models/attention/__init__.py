@@ -11,6 +11,7 @@ from seq2seq_lab.models.attention.multiplicative import MultiplicativeAttention
 from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.attention.scaled_dot import ScaledDotAttention
 from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
+from seq2seq_lab.models.attention.uniform import UniformAttention
 
 __all__ = [
     "AdditiveAttention",
@@ -27,4 +28,5 @@ __all__ = [
     "StatefulAdditiveAttention",
     "StatefulAttention",
     "StepAttention",
+    "UniformAttention",
 ]
