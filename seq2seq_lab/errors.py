@@ -208,17 +208,20 @@ def nearest(word: str, choices: Iterable[str], similar: float = SIMILAR) -> list
     known = list(choices)
     if SYNONYMS.get(word) in known:
         return [SYNONYMS[word]]
-    plain = {choice: _letters(choice) for choice in known}
-    if same := [choice for choice, letters in plain.items() if letters == _letters(word)]:
+    plain = {choice: plain_letters(choice) for choice in known}
+    if same := [choice for choice, letters in plain.items() if letters == plain_letters(word)]:
         return same[:1]
     near = [
-        choice for choice, letters in plain.items() if len(word) > 2 and letters.startswith(_letters(word))
+        choice
+        for choice, letters in plain.items()
+        if len(word) > 2 and letters.startswith(plain_letters(word))
     ]
     if 0 < len(near) <= MOST_NEAREST:
         return near
-    close = difflib.get_close_matches(_letters(word), plain.values(), n=1, cutoff=similar)
+    close = difflib.get_close_matches(plain_letters(word), plain.values(), n=1, cutoff=similar)
     return [choice for choice, letters in plain.items() if letters in close][:1]
 
 
-def _letters(word: str) -> str:
+def plain_letters(word: str) -> str:
+    """Return a word in lower case, without hyphens and underscores."""
     return word.lower().replace("-", "").replace("_", "")

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab.analysis.attributions import Floats, Options, attribute, check_methods
-from seq2seq_lab.analysis.comparison import unit_spans
 from seq2seq_lab.analysis.extraction import Null, Reading, argmax_links, threshold_links, word_weights
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.questions import ask
+from seq2seq_lab.analysis.questions import ask, unit_spans
 from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import Link, WordLinks, word_spans
@@ -100,7 +99,7 @@ def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
 def _by_attribution(model: Any, forced: Forced, i: int, extraction: Extraction) -> set[Link]:
     question = ask(model, forced, i)
     scores_TU = attribute(question, [extraction.method], Options())[extraction.method].scores_TU
-    words = word_links(forced, i, unit_spans(question))
+    words = word_links(forced, i, unit_spans(forced, i))
     return extraction.links(words.join(np.asarray(scores_TU, np.float64)))
 
 

@@ -84,13 +84,9 @@ def runner_up(question: Question) -> Tensor:
 
 def _attention(question: Question, with_norms: bool) -> Floats:
     with torch.no_grad():
-        state, source = question.model.start(question.batch)
-        _, weights_1TS = question.model.unroll(question.batch.inputs_BT, state, source, True)
-        if weights_1TS is None or weights_1TS.shape[2] != len(question.vectors_SE):
-            raise UserError("The model has no attention to words. Choose a method other than attention.")
-        weights_TS = weights_1TS[0].float()
+        weights_TS, norms_S = question.attention()
         if with_norms:
-            weights_TS = weights_TS * source.encoder_outputs_BSM[0].float().norm(dim=-1)
+            weights_TS = weights_TS * norms_S
     return _summed(to_host(weights_TS), question)
 
 
@@ -120,16 +116,16 @@ def gradients(
     """
     steps = int(rows_N.max()) + 1
     vectors_NSE = vectors_NSE.detach().requires_grad_()
-    inputs_NTE = question.inputs_TE.expand(len(vectors_NSE), -1, -1).detach()
-    if with_inputs:
-        inputs_NTE = inputs_NTE.clone().requires_grad_()
-    wanted = [vectors_NSE, *([inputs_NTE] if with_inputs else [])]
+    inputs_NTE = None
+    if with_inputs and question.inputs_TE is not None:
+        inputs_NTE = question.inputs_TE.expand(len(vectors_NSE), -1, -1).detach().clone().requires_grad_()
+    wanted = [vectors_NSE, *([] if inputs_NTE is None else [inputs_NTE])]
     # cuDNN has no backward pass of recurrent layers in evaluation mode.
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         f_NT = quantity(question.log_probs(vectors_NSE, inputs_NTE, steps), question, options)
         f_N = f_NT.gather(1, rows_N[:, None])[:, 0]
         found = torch.autograd.grad(f_N.sum(), wanted)
-    return found[0], found[1] if with_inputs else None, f_N.detach()
+    return found[0], None if inputs_NTE is None else found[1], f_N.detach()
 
 
 def _all_rows(question: Question) -> tuple[Tensor, Tensor]:
@@ -141,18 +137,19 @@ def _all_rows(question: Question) -> tuple[Tensor, Tensor]:
 def grad_x_input(question: Question, options: Options) -> Attribution:
     """Return the inner product of the gradient and the embedding of each token."""
     gradient_TSE, of_inputs_TTE, _ = gradients(question, options, *_all_rows(question), with_inputs=True)
-    assert of_inputs_TTE is not None
-    prefix_TT = (of_inputs_TTE * question.inputs_TE).sum(-1)
+    prefix_TT = None
+    if of_inputs_TTE is not None and question.inputs_TE is not None:
+        prefix_TT = to_host((of_inputs_TTE * question.inputs_TE).sum(-1))
     scores_TS = (gradient_TSE * question.vectors_SE).sum(-1)
-    return Attribution(_summed(to_host(scores_TS), question), prefix_TT=to_host(prefix_TT))
+    return Attribution(_summed(to_host(scores_TS), question), prefix_TT=prefix_TT)
 
 
 def grad_norm(question: Question, options: Options) -> Attribution:
     """Return the L2 norm of the gradient with respect to the embeddings of each unit (Li et al. 2016)."""
     gradient_TSE, of_inputs_TTE, _ = gradients(question, options, *_all_rows(question), with_inputs=True)
-    assert of_inputs_TTE is not None
+    prefix_TT = None if of_inputs_TTE is None else to_host(of_inputs_TTE.norm(dim=-1))
     squares_TU = _summed(to_host(gradient_TSE.square().sum(-1)), question)
-    return Attribution(np.sqrt(squares_TU), prefix_TT=to_host(of_inputs_TTE.norm(dim=-1)))
+    return Attribution(np.sqrt(squares_TU), prefix_TT=prefix_TT)
 
 
 def smooth_grad(question: Question, options: Options) -> Attribution:
@@ -193,8 +190,8 @@ def integrated_gradients(question: Question, options: Options, unknown: bool = F
     vectors_SE = question.vectors_SE
     baseline_SE = torch.zeros_like(vectors_SE)
     if unknown:
-        baseline_SE = vectors_SE.clone()
-        baseline_SE[1:-1] = question.unknown_E
+        inner_S = torch.from_numpy(np.isin(question.source.of_token, question.inner)).to(vectors_SE.device)
+        baseline_SE = torch.where(inner_S[:, None], unknown_vector(question), vectors_SE)
     with torch.no_grad():
         ends = torch.stack([vectors_SE, baseline_SE])
         f_2T = quantity(question.log_probs(ends), question, options)
@@ -230,6 +227,17 @@ def _mean_gradients(
     return torch.stack(means)
 
 
+def unknown_vector(question: Question) -> Tensor:
+    """Return the vector of an unknown word.
+
+    Raises:
+        UserError: the source has no words.
+    """
+    if question.unknown_E is None:
+        raise UserError("The source has no words, so none can be unknown. Choose another method.")
+    return question.unknown_E
+
+
 def occlusion(question: Question, options: Options, how: str = "zero") -> Attribution:
     """Return f(x) − f(x without the unit): how much worse each prediction is without a source unit.
 
@@ -237,16 +245,14 @@ def occlusion(question: Question, options: Options, how: str = "zero") -> Attrib
         how: "zero": its embeddings are 0; "unknown": they are those of `<unk>`; "removed": its tokens are removed.
     """
     units = len(question.source.is_word)
-    removed_UU = np.eye(units, dtype=np.bool_)
-    if how == "removed":
-        removed_UU = removed_UU[1:-1]  # a source keeps its frame
+    chosen = question.inner if how == "removed" else [*range(units)]  # a source keeps its frame
+    removed_NU = np.eye(units, dtype=np.bool_)[chosen]
     with torch.no_grad():
         f_1T = quantity(question.log_probs(question.vectors_SE[None]), question, options)
-        f_NT = without(question, options, removed_UU, how)
-    difference_TN = to_host((f_1T - f_NT).T)
-    if how == "removed":
-        difference_TN = np.pad(difference_TN, ((0, 0), (1, 1)))
-    return Attribution(difference_TN.astype(np.float64))
+        f_NT = without(question, options, removed_NU, how)
+    scores_TU = np.zeros((question.steps, units))
+    scores_TU[:, chosen] = to_host((f_1T - f_NT).T)
+    return Attribution(scores_TU)
 
 
 def without(question: Question, options: Options, removed_NU: npt.NDArray[np.bool_], how: str) -> Tensor:
@@ -260,7 +266,7 @@ def without(question: Question, options: Options, removed_NU: npt.NDArray[np.boo
         ]
         return torch.cat(parts)
     vectors_SE = question.vectors_SE
-    filler_E = question.unknown_E if how == "unknown" else torch.zeros_like(question.unknown_E)
+    filler_E = unknown_vector(question) if how == "unknown" else torch.zeros_like(vectors_SE[0])
     removed_NS = torch.from_numpy(removed_NU[:, of_token]).to(vectors_SE.device)
     parts = [
         quantity(
@@ -299,6 +305,22 @@ METHODS: dict[str, Method] = {
     "occlusion_removed": lambda question, options: occlusion(question, options, "removed"),
     "value_zeroing": value_zeroing,
 }
+
+
+# What a question must have (`Question.has`) for a method; the others need nothing.
+NEEDS = {
+    "attention": "attention",
+    "attention_norm": "attention",
+    "integrated_gradients_unknown": "unknown",
+    "occlusion_unknown": "unknown",
+    "occlusion_removed": "removed",
+    "value_zeroing": "values",
+}
+
+
+def methods_of(question: Question) -> list[str]:
+    """Return the methods that can explain a question."""
+    return [name for name in METHODS if NEEDS.get(name) is None or NEEDS[name] in question.has]
 
 
 def check_methods(names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch
 from seq2seq_lab.analysis import faithfulness as faithful
 from seq2seq_lab.analysis.attributions import LARGEST_GAP, Attribution, Floats, Options, attribute, runner_up
 from seq2seq_lab.analysis.counterfactual import rank
-from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.analysis.questions import DecodedQuestion, Question, unit_spans
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.errors import UserError
@@ -66,14 +65,13 @@ class Explained:
 
 
 def explain(
-    model: Any,
-    forced: Forced,
+    questions: Iterable[Question],
     methods: Sequence[str],
     *,
     gold: Sequence[Gold] | None = None,
     influences: Sequence[Influence] | None = None,
     against: str | None = None,
-    random_model: Any = None,
+    random_questions: Sequence[Question] | None = None,
     how: str = "zero",
     greedy: bool = False,
     seed: int = 1,
@@ -86,15 +84,14 @@ def explain(
             scores (of each sentence, over its known source words).
         against: "runner-up": log p(y_t) minus that of the most probable other token; a word: minus that of its token; None:
             log p(y_t).
-        random_model: the model with random weights, for the sanity check of Adebayo et al. 2018.
+        random_questions: the same questions to the model with random weights, for the sanity check of Adebayo et al. 2018.
         how: how words are deleted; see `attributions.occlusion`.
         greedy: add the ceiling, a greedy search.
 
     Raises:
         UserError: a method that the model does not have, or a word that the vocabulary lacks.
     """
-    for index in range(len(forced.targets)):
-        question = ask(model, forced, index)
+    for index, question in enumerate(questions):
         against_T = None if against is None else contrast(question, against)
         options = Options(against_T, seed)
         found = attribute(question, methods, options)
@@ -106,23 +103,22 @@ def explain(
         measures[RANDOM] = dict(_random(deletions, question.steps, seed + index))
         if greedy:
             measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1))}
-        other = (
-            None if random_model is None else attribute(ask(random_model, forced, index), methods, options)
-        )
+        other = None
+        if random_questions is not None:
+            other = attribute(random_questions[index], methods, options)
         for name, one in found.items():
             measures[name] |= dict(_compared(question, name, one, found, other))
             if gold is not None:
                 measures[name] |= _alignment(question, one.scores_TU, gold[index])
             if influences is not None:
                 measures[name] |= dict(_influence(question, one.scores_TU, influences[index]))
-        tokens = forced.tokenizer
         yield Explained(
             index=index,
-            source=forced.sources[index],
-            target=forced.targets[index],
-            words=unit_texts(question),
-            tokens=[*tokens.tokens(question.outputs_T[:-1].tolist()), "<eos>"],
-            against=None if against_T is None else tokens.tokens(against_T.tolist()),
+            source=question.line,
+            target=question.output,
+            words=question.source_names,
+            tokens=question.target_names,
+            against=None if against_T is None else question.names_of(against_T.tolist()),
             attributions=found,
             measures=measures,
             agreement={
@@ -141,37 +137,20 @@ def contrast(question: Question, against: str) -> torch.Tensor:
     """Return the token y′_t of each row; see `explain`."""
     if against == "runner-up":
         return runner_up(question)
-    ids = question.forced.tokenizer.encode([against])[0]
-    if len(ids) != 1 or question.forced.tokenizer.unknown_words(against):
+    found = question.id_of(against)
+    if found is None:
         raise UserError(
-            f"--against={against} is not one token of the vocabulary. Give a word of it, or --against=runner-up."
+            f"--against={against} is not an output of the model. Give one token of its vocabulary, one of its classes, or "
+            f"--against=runner-up."
         )
-    return torch.full_like(question.outputs_T, ids[0])
-
-
-def unit_texts(question: Question) -> list[str]:
-    """Return the texts of the source units, with `<sos>` and `<eos>`."""
-    source = question.forced.sources[question.index]
-    return ["<sos>", *(source[start:end] for start, end in unit_spans(question)), "<eos>"]
-
-
-def unit_spans(question: Question) -> list[tuple[int, int]]:
-    """Return the characters of each source unit."""
-    tokenizer = question.forced.source_tokenizer
-    assert tokenizer is not None
-    spans = tokenizer.spans(question.forced.sources[question.index])
-    of_token = question.source.of_token[1:-1]
-    return [
-        (min(spans[t][0] for t in tokens), max(spans[t][1] for t in tokens))
-        for unit in range(1, len(question.source.is_word) - 1)
-        if len(tokens := np.flatnonzero(of_token == unit))
-    ]
+    return torch.full_like(question.outputs_T, found)
 
 
 def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
     """Return the cells (source unit, target token) of the sure links of a pair."""
+    assert isinstance(question, DecodedQuestion)
     forced, index = question.forced, question.index
-    units = group_tokens(unit_spans(question), word_spans(forced.sources[index], gold.source_words))
+    units = group_tokens(unit_spans(forced, index), word_spans(forced.sources[index], gold.source_words))
     spans = forced.tokenizer.spans(forced.targets[index])
     tokens = group_tokens(spans, word_spans(forced.targets[index], gold.target_words))
     return [
@@ -241,9 +220,10 @@ def _compared(
 
 def _words(question: Question, gold: Gold) -> WordLinks:
     """Return the gold words of a pair, whose source tokens are the units."""
+    assert isinstance(question, DecodedQuestion)
     forced, index = question.forced, question.index
     return WordLinks(
-        unit_spans(question),
+        unit_spans(forced, index),
         forced.tokenizer.spans(forced.targets[index]),
         word_spans(forced.sources[index], gold.source_words),
         word_spans(forced.targets[index], gold.target_words),

@@ -33,7 +33,7 @@ class Deletions:
     def __init__(self, question: Question, options: Options, how: str) -> None:
         self._question, self._options, self._how = question, options, how
         self._found: dict[bytes, Floats] = {}
-        self.units = [*range(1, len(question.source.is_word) - 1)]
+        self.units = question.inner
         with torch.no_grad():
             f_1T = quantity(question.log_probs(question.vectors_SE[None]), question, options)
         self.whole_T: Floats = to_host(f_1T)[0].astype(np.float64)

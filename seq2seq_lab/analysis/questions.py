@@ -1,7 +1,9 @@
-"""One sentence pair as a function of the vectors of its source tokens, which attributions explain."""
+"""One example as a function of the vectors of its source, which attributions explain."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,79 +11,89 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.data.tokenizers import UNK
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.attention import Units
+from seq2seq_lab.models.classifier import Classifier
+from seq2seq_lab.models.encoders.base import EncoderOutputs
+from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
+from seq2seq_lab.models.source import Source
 from seq2seq_lab.models.weight_change import WeightChange
 
+NO_ATTENTION = "The model has no attention to the source. Choose a method other than attention."
 
-@dataclass(frozen=True)
-class Question:
-    """A sentence pair of S source tokens, with `<sos>` and `<eos>`, and T target tokens, with `<eos>`.
+
+@dataclass(frozen=True, kw_only=True)
+class Question(ABC):
+    """An example with S source positions and T outputs.
 
     Attributes:
-        model: in evaluation mode.
-        forced: the pairs.
-        index: the index of the pair.
-        source, target: the units of the tokens.
-        batch: the pair alone.
-        vectors_SE: the embeddings of the source tokens.
-        unknown_E: the embedding of `<unk>`.
-        inputs_TE: the embeddings of `<sos>` y_1 … y_{T−1}.
-        outputs_T: y_1 … `<eos>`.
+        index: the index of the example.
+        line, output: the source and the output as text.
+        source: the units of the source positions, whose scores belong together.
+        source_names, target_names: the names of the units and of the outputs.
+        frame: the units that are never deleted: `<sos>` and `<eos>`.
+        vectors_SE: the vectors of the source positions.
+        unknown_E: the vector of an unknown word; None if there is none.
+        inputs_TE: the vectors of the outputs that the model reads before each output; None if it reads none.
+        outputs_T: the ids of the outputs.
+        has: what its methods can use: "attention" to the source positions, "values" of its encoder outputs, an "unknown"
+            word, and whether positions can be "removed".
+        names_of: returns the names of ids of outputs.
+        id_of: returns the id of an output by its name; None if there is none.
     """
 
-    model: Seq2Seq
-    forced: Forced
     index: int
+    line: str
+    output: str
     source: Units
-    target: Units
-    batch: Any
+    source_names: list[str]
+    target_names: list[str]
+    frame: frozenset[int]
     vectors_SE: Tensor
-    unknown_E: Tensor
-    inputs_TE: Tensor
+    unknown_E: Tensor | None
+    inputs_TE: Tensor | None
     outputs_T: Tensor
+    has: frozenset[str]
+    names_of: Callable[[list[int]], list[str]]
+    id_of: Callable[[str], int | None]
 
     @property
     def steps(self) -> int:
         """T."""
         return len(self.outputs_T)
 
-    def copies(self, count: int) -> Any:
-        """Return a batch of `count` times the pair."""
-        return self.forced.batch(np.full(count, self.index))
+    @property
+    def inner(self) -> list[int]:
+        """The units outside the frame."""
+        return [unit for unit in range(len(self.source.is_word)) if unit not in self.frame]
 
+    @abstractmethod
     def log_probs(
         self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
     ) -> Tensor:
-        """Return log_probs_NTV of the target tokens for N versions of the source vectors, and of the input embeddings.
+        """Return log_probs_NTV of the outputs for N versions of the source vectors, and of the vectors of the inputs.
 
         Args:
             steps: compute the first steps only.
         """
-        batch = self.copies(len(vectors_NSE))
-        state, source = self.model.start(batch, vectors_NSE)
-        if inputs_NTE is None:
-            inputs_NTE = self.inputs_TE.expand(len(vectors_NSE), -1, -1)
-        logits_NTV, _ = self.model.unroll(
-            batch.inputs_BT[:, :steps], state, source, False, embedded_inputs_BTE=inputs_NTE[:, :steps]
-        )
-        return log_softmax(logits_NTV)
+
+    def attention(self) -> tuple[Tensor, Tensor]:
+        """Return weights_TS, and the norm of what each position contributes: norms_S.
+
+        Raises:
+            UserError: the model has no attention to the source positions.
+        """
+        raise UserError(NO_ATTENTION)
 
     def without_tokens(self, removed: Sequence[Sequence[int]]) -> Tensor:
-        """Return log_probs_NTV for the source without some of its tokens, once for each list of their positions."""
-        ids = self.batch.source_BS[0].tolist()
-        last = len(ids) - 1
-        rows = [
-            [token for position, token in enumerate(ids) if 0 < position < last and position not in positions]
-            for positions in map(set, removed)
-        ]
-        assert self.forced.without is not None
-        batch = self.forced.without(rows, self.index)
-        state, source = self.model.start(batch)
-        logits_NTV, _ = self.model.unroll(batch.inputs_BT, state, source, False)
-        return log_softmax(logits_NTV)
+        """Return log_probs_NTV for the source without some of its positions, once for each list of them.
+
+        Raises:
+            UserError: nothing can be removed from the source.
+        """
+        raise UserError("Nothing can be removed from this source. Delete by zero instead.")
 
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         """Return log_probs_NTV if the encoder outputs at some positions are 0 and all attention weights are kept.
@@ -89,8 +101,68 @@ class Question:
         Raises:
             UserError: the model has no attention.
         """
-        if not self.model.attends:
-            raise UserError("value_zeroing needs a model with attention. Choose another method.")
+        raise UserError("value_zeroing needs a model with attention. Choose another method.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedQuestion(Question):
+    """An example of a model with an encoder and a decoder.
+
+    Attributes:
+        model: in evaluation mode.
+        forced: the examples.
+        batch: the example alone.
+    """
+
+    model: Seq2Seq
+    forced: Forced
+    batch: Any
+
+    def copies(self, count: int) -> Any:
+        """Return a batch of `count` times the example."""
+        return self.forced.batch(np.full(count, self.index))
+
+    def start(self, batch: Any, vectors_NSE: Tensor) -> tuple[Any, Source]:
+        """Return the decoder's first state and the source for these vectors."""
+        return self.model.start(batch, vectors_NSE)
+
+    def log_probs(
+        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+    ) -> Tensor:
+        batch = self.copies(len(vectors_NSE))
+        state, source = self.start(batch, vectors_NSE)
+        if inputs_NTE is None:
+            assert self.inputs_TE is not None
+            inputs_NTE = self.inputs_TE.expand(len(vectors_NSE), -1, -1)
+        logits_NTV, _ = self.model.unroll(
+            batch.inputs_BT[:, :steps], state, source, False, embedded_inputs_BTE=inputs_NTE[:, :steps]
+        )
+        return log_softmax(logits_NTV)
+
+    def attention(self) -> tuple[Tensor, Tensor]:
+        state, source = self.model.start(self.batch)
+        _, weights_1TS = self.model.unroll(self.batch.inputs_BT, state, source, True)
+        if weights_1TS is None or "attention" not in self.has:
+            raise UserError(NO_ATTENTION)
+        return weights_1TS[0].float(), source.encoder_outputs_BSM[0].float().norm(dim=-1)
+
+    def without_tokens(self, removed: Sequence[Sequence[int]]) -> Tensor:
+        if self.forced.without is None:
+            return super().without_tokens(removed)
+        ids = self.batch.source_BS[0].tolist()
+        last = len(ids) - 1
+        rows = [
+            [token for position, token in enumerate(ids) if 0 < position < last and position not in positions]
+            for positions in map(set, removed)
+        ]
+        batch = self.forced.without(rows, self.index)
+        state, source = self.model.start(batch)
+        logits_NTV, _ = self.model.unroll(batch.inputs_BT, state, source, False)
+        return log_softmax(logits_NTV)
+
+    def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
+        if "values" not in self.has:
+            return super().with_values_zeroed(zeroed_NS)
         kept: list[Tensor] = []
         state, source = self.model.start(self.batch)
 
@@ -110,8 +182,52 @@ class Question:
         return log_softmax(logits_NTV)
 
 
-def ask(model: Any, forced: Forced, index: int) -> Question:
-    """Return the question of one pair.
+class ImageQuestion(DecodedQuestion):
+    """An image with a caption; the vectors are the encoder outputs of its regions."""
+
+    def start(self, batch: Any, vectors_NSE: Tensor) -> tuple[Any, Source]:
+        encoded = self.model.encode(batch)
+        source = Source.encoded(encoded._replace(outputs_BSM=vectors_NSE), self.model.decoder.project)
+        return self.model.decoder.start(source), source
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageQuestion(Question):
+    """A sentence of a language model; the source are the words before each word."""
+
+    model: LanguageModel
+    inputs_1T: Tensor
+
+    def log_probs(
+        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+    ) -> Tensor:
+        inputs_NT = self.inputs_1T.expand(len(vectors_NSE), -1)[:, :steps]
+        logits_NTV, _ = self.model(inputs_NT, embedded_BTE=vectors_NSE[:, :steps])
+        return log_softmax(logits_NTV)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassQuestion(Question):
+    """A text with its most probable class."""
+
+    model: Classifier
+    batch: Any
+
+    def log_probs(
+        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+    ) -> Tensor:
+        logits_NC = self.model.classify(vectors_NSE, self.batch.source_lengths * len(vectors_NSE)).logits_BC
+        return log_softmax(logits_NC)[:, None]
+
+    def attention(self) -> tuple[Tensor, Tensor]:
+        weights_1S = self.model(self.batch).weights_BS
+        if weights_1S is None:
+            raise UserError(NO_ATTENTION)
+        return weights_1S.float(), self.vectors_SE.float().norm(dim=-1)
+
+
+def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
+    """Return the question of one pair of texts.
 
     Raises:
         UserError: the model is an ensemble, or its source has no token embeddings.
@@ -119,18 +235,152 @@ def ask(model: Any, forced: Forced, index: int) -> Question:
     if not isinstance(model, Seq2Seq) or forced.source_tokenizer is None:
         raise UserError("Attributions need one run of translation or dialogue, with text as its source.")
     batch = forced.batch(np.array([index]))
-    source_line, target_line = forced.sources[index], forced.targets[index]
+    line, output = forced.sources[index], forced.targets[index]
+    source = Units.of(line, forced.source_tokenizer.spans(line), 1)
     with torch.no_grad():
-        vectors_SE = model.embed_source(batch.source_BS)[0]
-        return Question(
-            model=model,
-            forced=forced,
+        encoded = model.encode(batch)
+        attends = model.attends and encoded.outputs_BSM.shape[1] == batch.source_BS.shape[1]
+        return DecodedQuestion(
             index=index,
-            source=Units.of(source_line, forced.source_tokenizer.spans(source_line), 1),
-            target=Units.of(target_line, forced.tokenizer.spans(target_line), 0),
-            batch=batch,
-            vectors_SE=vectors_SE,
+            line=line,
+            output=output,
+            source=source,
+            source_names=["<sos>", *(line[start:end] for start, end in unit_spans(forced, index)), "<eos>"],
+            target_names=output_names(forced, batch),
+            frame=frozenset((0, len(source.is_word) - 1)),
+            vectors_SE=model.embed_source(batch.source_BS)[0],
             unknown_E=model.embed_source(torch.full_like(batch.source_BS[:, :1], UNK))[0, 0],
             inputs_TE=model.embed_target(batch.inputs_BT)[0],
             outputs_T=batch.outputs_BT[0],
+            has=frozenset(("unknown", "removed", *(("attention", "values") if attends else ()))),
+            names_of=forced.tokenizer.tokens,
+            id_of=partial(token_id, forced.tokenizer),
+            model=model,
+            forced=forced,
+            batch=batch,
         )
+
+
+def ask_image(model: Seq2Seq, forced: Forced, index: int) -> ImageQuestion:
+    """Return the question of one image with its caption."""
+    batch = forced.batch(np.array([index]))
+    with torch.no_grad():
+        encoded: EncoderOutputs = model.encode(batch)
+        regions = encoded.outputs_BSM.shape[1]
+        rows, columns = encoded.grid or (1, regions)
+        return ImageQuestion(
+            index=index,
+            line=forced.sources[index],
+            output=forced.targets[index],
+            source=Units(np.arange(regions), np.ones(regions, np.bool_)),
+            source_names=[f"{row}, {column}" for row in range(rows) for column in range(columns)],
+            target_names=output_names(forced, batch),
+            frame=frozenset(),
+            vectors_SE=encoded.outputs_BSM[0],
+            unknown_E=None,
+            inputs_TE=model.embed_target(batch.inputs_BT)[0],
+            outputs_T=batch.outputs_BT[0],
+            has=frozenset(("attention", "values") if model.attends else ()),
+            names_of=forced.tokenizer.tokens,
+            id_of=partial(token_id, forced.tokenizer),
+            model=model,
+            forced=forced,
+            batch=batch,
+        )
+
+
+def ask_sentence(model: LanguageModel, forced: Forced, index: int) -> LanguageQuestion:
+    """Return the question of one sentence of a language model."""
+    batch, line = forced.batch(np.array([index])), forced.targets[index]
+    spans = forced.tokenizer.spans(line)
+    units = Units.of(line, spans, 1)
+    of_token = units.of_token[:-1]  # `<eos>` is not read
+    texts = [line[start:end] for start, end in joined_spans(of_token[1:], spans)]
+    with torch.no_grad():
+        table = model.target_embedding
+        return LanguageQuestion(
+            index=index,
+            line=line,
+            output=line,
+            source=Units(of_token, units.is_word[:-1]),
+            source_names=["<sos>", *texts],
+            target_names=output_names(forced, batch),
+            frame=frozenset((0,)),
+            vectors_SE=table(batch.inputs_BT)[0],
+            unknown_E=table(torch.full_like(batch.inputs_BT[:, :1], UNK))[0, 0],
+            inputs_TE=None,
+            outputs_T=batch.outputs_BT[0],
+            has=frozenset(("unknown",)),
+            names_of=forced.tokenizer.tokens,
+            id_of=partial(token_id, forced.tokenizer),
+            model=model,
+            inputs_1T=batch.inputs_BT,
+        )
+
+
+def ask_class(
+    model: Classifier,
+    batch: Any,
+    index: int,
+    line: str,
+    spans: Sequence[tuple[int, int]],
+    classes: Sequence[str],
+) -> ClassQuestion:
+    """Return the question of one text with its most probable class.
+
+    Args:
+        batch: the text alone.
+        spans: the characters of its tokens.
+        classes: the names of the classes.
+    """
+    units = Units.of(line, spans, 0)
+    of_token = units.of_token[:-1]  # a text has no frame
+    with torch.no_grad():
+        found = model(batch)
+        best = found.logits_BC.argmax(1)
+        return ClassQuestion(
+            index=index,
+            line=line,
+            output=classes[int(best)],
+            source=Units(of_token, units.is_word[:-1]),
+            source_names=[line[start:end] for start, end in joined_spans(of_token, spans)],
+            target_names=[classes[int(best)]],
+            frame=frozenset(),
+            vectors_SE=model.embed(batch.source_BS)[0],
+            unknown_E=model.embed(torch.full_like(batch.source_BS[:, :1], UNK))[0, 0],
+            inputs_TE=None,
+            outputs_T=best,
+            has=frozenset(("unknown", *(() if found.weights_BS is None else ("attention",)))),
+            names_of=lambda ids: [classes[i] for i in ids],
+            id_of=dict(zip(classes, range(len(classes)), strict=True)).get,
+            model=model,
+            batch=batch,
+        )
+
+
+def token_id(tokenizer: Tokenizer, word: str) -> int | None:
+    """Return the id of a word that is one token of the vocabulary; None for any other text."""
+    ids = tokenizer.encode([word])[0]
+    return ids[0] if len(ids) == 1 and ids[0] != UNK else None
+
+
+def output_names(forced: Forced, batch: Any) -> list[str]:
+    """Return the names of the outputs of a batch of one example, `<eos>` last."""
+    return [*forced.tokenizer.tokens(batch.outputs_BT[0, :-1].tolist()), "<eos>"]
+
+
+def unit_spans(forced: Forced, index: int) -> list[tuple[int, int]]:
+    """Return the characters of each source unit of a pair of texts, without the frame."""
+    assert forced.source_tokenizer is not None
+    spans = forced.source_tokenizer.spans(forced.sources[index])
+    units = Units.of(forced.sources[index], spans, 1)
+    return joined_spans(units.of_token[1:-1], spans)
+
+
+def joined_spans(of_token: Any, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the characters of each unit, from those of its tokens."""
+    found: dict[int, tuple[int, int]] = {}
+    for unit, (start, end) in zip(of_token, spans, strict=True):
+        first, last = found.get(int(unit), (start, end))
+        found[int(unit)] = min(first, start), max(last, end)
+    return [*found.values()]

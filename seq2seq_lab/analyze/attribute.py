@@ -28,7 +28,7 @@ def add_attribute(questions: Any) -> None:
         "--methods",
         metavar="METHOD,…",
         help="attention, attention_norm, grad_x_input, grad_norm, integrated_gradients, integrated_gradients_unknown, "
-        "smooth_grad, occlusion, occlusion_unknown, occlusion_removed, value_zeroing (default: all)",
+        "smooth_grad, occlusion, occlusion_unknown, occlusion_removed, value_zeroing (default: those that the model has)",
     )
     arguments.add_argument(
         "--against",
@@ -74,37 +74,40 @@ def attribute(options: argparse.Namespace) -> None:
 
     from seq2seq_lab.analysis import attributions, comparison
 
-    methods = options.methods.split(",") if options.methods else [*attributions.METHODS]
+    methods = options.methods.split(",") if options.methods else []
     attributions.check_methods(methods)
     run = open_run(options, options.changes)
     split = test_split(run, options)
-    forced = run.forced([*split.text.source], [*split.text.target])
-    random_model = None
+    count = len(split.text)
+    questions = run.questions(split)
+    methods = methods or attributions.methods_of(questions(0))
+    random_questions = None
     if options.random_weights:
         torch.manual_seed(options.seed)
-        random_model = run.task.model().to(run.device).eval()
+        asked = run.questions(split, run.task.model().to(run.device).eval())
+        random_questions = [asked(index) for index in range(count)]
+    gold = getattr(split.text, "gold", None)
     influences = None
     if options.counterfactuals:
         dataset = run.task.parts.dataset()
-        if not hasattr(dataset, "influences"):
+        if gold is None or not hasattr(dataset, "influences"):
             raise UserError("--counterfactuals needs a generated data set, dataset=grammar. Leave it out.")
         influences = dataset.influences([*split.text.source], per_word=1, seed=options.seed)
     explained = []
     with progress_bar("Attributions") as advance:
         for one in comparison.explain(
-            run.model,
-            forced,
+            map(questions, range(count)),
             methods,
-            gold=split.text.gold,
+            gold=gold,
             influences=influences,
             against=options.against,
-            random_model=random_model,
+            random_questions=random_questions,
             how=options.delete,
             greedy=options.greedy,
             seed=options.seed,
         ):
             explained.append(one)
-            advance(len(explained), len(forced.targets))
+            advance(len(explained), count)
             if options.format == "jsonl":
                 print_visible(json.dumps(attribution_record(one), ensure_ascii=False))
     found = comparison.means(explained)
@@ -151,11 +154,12 @@ def draw_attributed(
 
 
 def column_shares(scores_TU: Any, words: Sequence[str]) -> str:
-    """Return the shares of the magnitudes on `<sos>`, `<eos>` and punctuation as text."""
+    """Return the shares of the magnitudes on `<sos>`, `<eos>` and punctuation as text, where there are any."""
     size_U = abs(scores_TU).sum(0)
     total = size_U.sum() or 1.0
-    marks = [i for i, word in enumerate(words[1:-1], start=1) if not any(map(str.isalnum, word))]
-    return f"<sos> {size_U[0] / total:.0%}, <eos> {size_U[-1] / total:.0%}, punctuation {size_U[marks].sum() / total:.0%}"
+    columns = {name: [i for i, word in enumerate(words) if word == name] for name in ("<sos>", "<eos>")}
+    columns["punctuation"] = [i for i, word in enumerate(words) if not any(map(str.isalnum, word))]
+    return ", ".join(f"{name} {size_U[own].sum() / total:.0%}" for name, own in columns.items() if own)
 
 
 def attribution_record(explained: Any) -> dict[str, Any]:

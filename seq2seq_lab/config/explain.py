@@ -17,7 +17,7 @@ from seq2seq_lab.config import extensions, hydra_adapter
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.config.upgrade import RENAMED, renamed_key
-from seq2seq_lab.errors import SYNONYMS, UserError, did_you_mean, nearest
+from seq2seq_lab.errors import SYNONYMS, UserError, did_you_mean, nearest, plain_letters
 
 SIMILAR_ELSEWHERE = 0.8  # as `errors.SIMILAR`, for the name of a key of another section
 
@@ -47,7 +47,7 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
             )
         # Hydra lists no options for a value in a list, as in metric=[a,b].
         allowed = [str(option) for option in error.options or configuration.group_values(group)]
-        near = did_you_mean(value, allowed) or suggest_group(group, value)
+        near = suggest_value(group, value, allowed)
         return f"{group}={value} is not a value of {group}.{near} Values: {', '.join(allowed) or 'none'}."
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
@@ -76,20 +76,32 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
 
 
-def suggest_group(group: str, value: str) -> str:
-    """Return a suggestion for a value that a group does not have: other groups that have it, or `--config-dir`."""
+def suggest_value(group: str, value: str, allowed: Sequence[str]) -> str:
+    """Return a suggestion for a value that a group does not have.
+
+    It is a value of the group that begins with this one, apart from case, hyphens and underscores; else another group that
+    has this value; else a value of the group with a similar spelling; else `--config-dir`.
+    """
+    near, elsewhere = nearest(value, allowed), other_groups(group, value)
+    same = [one for one in near if plain_letters(one).startswith(plain_letters(value))]
+    if elsewhere and not same:
+        return f" Did you mean {' or '.join(elsewhere[:3])}?"
+    if near:
+        return did_you_mean(value, allowed)
+    if extensions.folder() is None:
+        return " A value of your own needs the folder of its file: --config-dir FOLDER."
+    return ""
+
+
+def other_groups(group: str, value: str) -> list[str]:
+    """Return the groups that have a value, as `group=value`."""
     others = [other for other in configuration.groups() if other not in (group, "experiment", "study")]
-    same = [
+    return [
         f"{other}={choice}"
         for other in others
         for choice in configuration.group_values(other)
         if choice.lower() == value.lower()
     ]
-    if same:
-        return f" Did you mean {' or '.join(same[:3])}?"
-    if extensions.folder() is None:
-        return " A value of your own needs the folder of its file: --config-dir FOLDER."
-    return ""
 
 
 def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None:

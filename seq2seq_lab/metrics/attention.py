@@ -206,7 +206,9 @@ class AttentionMeasure(Metric):
 
     def unavailable(self, outputs: MeasuredAttention) -> str | None:
         """See `Metric.unavailable`."""
-        return None if outputs.measures is not None else "the model has no attention to words"
+        if outputs.measures is None:
+            return "the model has no attention to words"
+        return None if self.is_defined(self.rows(outputs).sum(0)) else "it is not defined for any sentence"
 
 
 ATTENTION_MEASURES = (

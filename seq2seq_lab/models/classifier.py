@@ -67,7 +67,7 @@ class Classifier(nn.Module):
 
     def forward(self, batch: Texts) -> Classified:
         """Return the logits of the classes, and the weights and the penalty of the pooling."""
-        return self._classify(self._embed(batch), batch)
+        return self.classify(self.embed(batch.source_BS), batch.source_lengths)
 
     @torch.enable_grad()
     def saliency(self, batch: Texts) -> Tensor:
@@ -75,23 +75,25 @@ class Classifier(nn.Module):
 
         The weights of a text are scaled to the sum 1 (Li 2016, arXiv:1506.01066, §5).
         """
-        embedded_BSE = self._embed(batch).detach().requires_grad_()
+        embedded_BSE = self.embed(batch.source_BS).detach().requires_grad_()
         with torch.backends.cudnn.flags(enabled=False):  # cuDNN has no backward pass in evaluation mode
-            logits_BC = self._classify(embedded_BSE, batch).logits_BC
+            logits_BC = self.classify(embedded_BSE, batch.source_lengths).logits_BC
             (gradient_BSE,) = torch.autograd.grad(logits_BC.amax(1).sum(), embedded_BSE)
         norm_BS = gradient_BSE.float().norm(dim=-1)
         return norm_BS / norm_BS.sum(1, keepdim=True).clamp_min(torch.finfo(norm_BS.dtype).tiny)
 
-    def _embed(self, batch: Texts) -> Tensor:
+    def embed(self, tokens_BS: Tensor) -> Tensor:
+        """Return the embeddings of tokens, with dropout."""
         if self.source_embedding is None:
-            return self.encoder.embed(batch.source_BS)
-        return self.dropout(self.source_embedding(batch.source_BS))
+            return self.encoder.embed(tokens_BS)
+        return self.dropout(self.source_embedding(tokens_BS))
 
-    def _classify(self, embedded_BSE: Tensor, batch: Texts) -> Classified:
-        gates = self.pooling.gates(embedded_BSE, batch.source_lengths)
+    def classify(self, embedded_BSE: Tensor, source_lengths: tuple[int, ...]) -> Classified:
+        """Return the outputs for texts of these embeddings and lengths."""
+        gates = self.pooling.gates(embedded_BSE, source_lengths)
         if gates is not None:
             embedded_BSE = embedded_BSE * gates.gate_BS[..., None].to(embedded_BSE.dtype)
-        vector_BF, weights_BS = self.pooling(self.encoder(embedded_BSE, batch.source_lengths))
+        vector_BF, weights_BS = self.pooling(self.encoder(embedded_BSE, source_lengths))
         if gates is not None:
             return Classified(self.readout(vector_BF), *gates)
         return Classified(self.readout(vector_BF), weights_BS, None)

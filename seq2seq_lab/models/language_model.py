@@ -90,16 +90,21 @@ class LanguageModel(nn.Module):
         features_NF, after, _ = self.decoder.step(self._embed(token_N), state.decoder, source, False)
         return log_softmax(self.readout(features_NF)), LanguageState(after, state.last_N), None
 
-    def forward(self, inputs_BT: Tensor, state: Any = None) -> tuple[Tensor, Selectable]:
+    def forward(
+        self, inputs_BT: Tensor, state: Any = None, embedded_BTE: Tensor | None = None
+    ) -> tuple[Tensor, Selectable]:
         """Read tokens that are all known: return (logits_BTV, the decoder's state after the last token).
 
         Args:
             state: the decoder's state before the first token; None for its first state.
+            embedded_BTE: replaces the embeddings of the tokens; it may require gradients.
         """
         source = Source.empty(len(inputs_BT), self.target_embedding.weight)
         if state is None:
             state = self.decoder.start(source)
-        features_BTF, state, _ = self.decoder.unroll(self._embed(inputs_BT), state, source, False)
+        if embedded_BTE is None:
+            embedded_BTE = self._embed(inputs_BT)
+        features_BTF, state, _ = self.decoder.unroll(embedded_BTE, state, source, False)
         return self.readout(features_BTF), state
 
     def attention_maps(self, inputs_BT: Tensor) -> dict[str, Tensor]:

@@ -140,12 +140,25 @@ def against_baseline(result: Mapping[str, Any], declared: Declarations) -> str:
 
 def licence(settings: Mapping[str, str]) -> str:
     """Return the licence of the data set of a run, if this package knows it."""
-    from seq2seq_lab.data import dialogue, grammar, monolingual, multi30k, names, scenes, sentiment, tatoeba
+    from seq2seq_lab.data import (
+        dialogue,
+        formal,
+        grammar,
+        monolingual,
+        multi30k,
+        names,
+        scan,
+        scenes,
+        sentiment,
+        tatoeba,
+    )
 
     known = {
         f"{one.__module__}.{one.__qualname__}": one.licence
         for one in (
             grammar.Grammar,
+            formal.Formal,
+            scan.Scan,
             scenes.Scenes,
             dialogue.Dialogue,
             names.Names,

@@ -10,6 +10,7 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -214,6 +215,20 @@ class Loaded:
         raise UserError(
             f"Runs of {type(self.task).__name__} read no given outputs. Use a run of translation, dialogue, captions or a "
             f"language model."
+        )
+
+    def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
+        """Return the examples of a split by index, for attributions; see `analysis.questions`.
+
+        Args:
+            split: as the task's evaluator takes it.
+            model: another model of the run; None for its own.
+
+        Raises:
+            UserError: the task has no attributions.
+        """
+        raise UserError(
+            f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredText]:

@@ -144,7 +144,8 @@ class Linear:
         self.weight = torch.randn(size, positions, width, dtype=torch.float64, generator=generator)
         for name in (
             "source",
-            "target",
+            "frame",
+            "inner",
             "outputs_T",
             "vectors_SE",
             "unknown_E",
@@ -203,7 +204,7 @@ def test_attention_and_its_norms() -> None:
     np.testing.assert_allclose(found["attention"].scores_TU, weights[0], atol=1e-6)
     norms = source.encoder_outputs_BSM[0].norm(dim=-1)
     np.testing.assert_allclose(found["attention_norm"].scores_TU, weights[0] * norms, atol=1e-6)
-    with pytest.raises(UserError, match="no attention to words"):
+    with pytest.raises(UserError, match="no attention to the source"):
         attribute(question("plain", attention="none"), ["attention"])
     with pytest.raises(UserError, match="needs a model with attention"):
         attribute(question("plain", attention="none"), ["value_zeroing"])
@@ -264,12 +265,17 @@ def test_the_share_of_the_source_is_of_the_tokens_read_so_far() -> None:
     assert source_share(scores, prefix).tolist() == [0.5, 0.5]
 
 
+def questions_of(run: Any, count: int) -> list[Question]:
+    forced = run.forced(SOURCES[:count], TARGETS[:count])
+    return [ask(run.model, forced, index) for index in range(count)]
+
+
 @pytest.mark.parametrize("how", ["zero", "unknown", "removed"])
 def test_a_pair_alone_has_the_attributions_that_it_has_among_others(how: str) -> None:
     run = demo()
     methods = ["attention", "grad_x_input", "occlusion"]
-    together = [*explain(run.model, run.forced(SOURCES, TARGETS), methods, how=how)]
-    (alone,) = explain(run.model, run.forced(SOURCES[:1], TARGETS[:1]), methods, how=how)
+    together = [*explain(questions_of(run, 4), methods, how=how)]
+    (alone,) = explain(questions_of(run, 1), methods, how=how)
     for name in methods:
         np.testing.assert_allclose(
             together[0].attributions[name].scores_TU, alone.attributions[name].scores_TU, atol=1e-5
@@ -298,7 +304,7 @@ def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out.splitlines()[0])["against"]
     with pytest.raises(SystemExit):
         analyze.main([*line, "--against", "zèbre"])
-    assert "--against=zèbre is not one token" in capsys.readouterr().err
+    assert "--against=zèbre is not an output of the model" in capsys.readouterr().err
 
 
 def test_every_method_runs_on_the_demo() -> None:

@@ -10,6 +10,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from attribution_checks import check_attributions
 from extras import needs_plotly
 from forked_ranks import forked_ranks
 from PIL import Image
@@ -17,6 +18,7 @@ from small_models import batch_of, random_sentences, small_config, small_model
 
 import seq2seq_lab
 from seq2seq_lab import predict
+from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.config import extensions
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
@@ -365,3 +367,16 @@ def test_an_encoder_of_images_is_refused_for_sentences(
 ) -> None:
     assert command_line.run("encoder=convolutional", "model.bridge=mean", f"hydra.run.dir={tmp_path}") == 2
     assert "encoder._target_" in capsys.readouterr().err
+
+
+def test_attributions_are_on_the_regions(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        *("attention", "attention_norm", "grad_x_input", "grad_norm", "integrated_gradients"),
+        *("smooth_grad", "occlusion", "value_zeroing"),
+    }
+    (one, _) = check_attributions(whole, expected, capsys)
+    assert one.source_names[:9] == [*(f"0, {column}" for column in range(8)), "1, 0"]
+    with pytest.raises(UserError, match="no words"):
+        attribute(one, ["occlusion_unknown"])
+    with pytest.raises(UserError, match="Nothing can be removed"):
+        attribute(one, ["occlusion_removed"])

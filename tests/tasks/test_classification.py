@@ -11,6 +11,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from attribution_checks import check_attributions, questions_of
 from extras import needs_plotly
 from forked_ranks import forked_ranks
 from omegaconf import OmegaConf
@@ -19,6 +20,7 @@ from rewriting import rewrite
 from torch.nn import functional
 from tracking.offline_record import read_offline_run
 
+import seq2seq_lab
 from seq2seq_lab import api, predict
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.data.corpus import UNKNOWN
@@ -355,3 +357,16 @@ def test_the_page_of_shaded_texts_has_their_directions() -> None:
     page = shaded_page(texts)
     assert page.index('<p dir="rtl">') < page.index("זה") < page.index('<p dir="ltr">')
     assert page.count("<bdi>class</bdi>") == 2
+
+
+def test_attributions_explain_the_class(sentiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        *("grad_x_input", "grad_norm", "integrated_gradients", "integrated_gradients_unknown"),
+        *("smooth_grad", "occlusion", "occlusion_unknown"),
+    }
+    (first, *_) = questions_of(sentiment)
+    if "attention" in first.has:
+        expected |= {"attention", "attention_norm"}
+    (one, _) = check_attributions(sentiment, expected, capsys)
+    assert one.target_names[0] in seq2seq_lab.load(sentiment).task.vocabulary.classes
+    assert " ".join(one.source_names).split() == one.line.replace(".", " .").split()

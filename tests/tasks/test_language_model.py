@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from attribution_checks import check_attributions
 from extras import needs_plotly
 from forked_ranks import forked_ranks
 from safetensors.torch import load_file, save_file
@@ -20,6 +21,7 @@ from torch.nn import functional
 
 from seq2seq_lab import api, predict
 from seq2seq_lab import run as runner
+from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.config.compose import composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.run_folder import write_covered
@@ -519,3 +521,16 @@ def test_the_score_of_a_sentence_is_its_log_probability(model: LoadedLanguageMod
     assert [one.log_prob for one in scored] == pytest.approx(model.log_probs(lines), abs=1e-5)
     with pytest.raises(UserError, match="no source"):
         model.score(lines, lines)
+
+
+def test_attributions_are_on_the_words_before(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        *("grad_x_input", "grad_norm", "integrated_gradients", "integrated_gradients_unknown"),
+        *("smooth_grad", "occlusion", "occlusion_unknown"),
+    }
+    for one in check_attributions(run, expected, capsys):
+        scores_TU = attribute(one, ["occlusion", "grad_norm"])
+        for name, found in scores_TU.items():
+            later = np.arange(found.scores_TU.shape[1]) > np.arange(one.steps)[:, None]
+            assert abs(found.scores_TU[later]).max() < 1e-9, name
+            assert abs(found.scores_TU[~later]).max() > 1e-6, name

@@ -1,14 +1,17 @@
 """A trained model that describes images, in Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.analysis.questions import Question, ask_image
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.data.ragged import Ragged
@@ -47,18 +50,23 @@ class LoadedCaptioner(Loaded):
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`; the sources are files of images."""
         check_pairs("forced", sources, targets)
-        tokenizer, size = self.task.tokenizer, self.task.size
-        images = self._images(sources) if sources else np.empty((0, 3, *size), np.uint8)
+        images = self._images(sources) if sources else np.empty((0, 3, *self.task.size), np.uint8)
+        captions = Ragged.of(self.task.tokenizer.encode(targets))
         examples = CaptionExamples(
-            torch.from_numpy(images),
-            torch.arange(len(images)),
-            Ragged.of(tokenizer.encode(targets)),
-            self.task.longest,
+            torch.from_numpy(images), torch.arange(len(images)), captions, self.task.longest
         )
+        return self._forced(sources, targets, examples)
+
+    def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
+        """See `Loaded.questions`; the source are the regions of the image, as the encoder returns them."""
+        forced = self._forced([*split.text.names], [*split.text.captions], split.tokens)
+        return partial(ask_image, self.model if model is None else model, forced)
+
+    def _forced(self, sources: Sequence[str], targets: Sequence[str], examples: CaptionExamples) -> Forced:
         return Forced(
             sources=sources,
             targets=targets,
-            tokenizer=tokenizer,
+            tokenizer=self.task.tokenizer,
             source_tokenizer=None,
             plan=plan_evaluation(examples, self.task.eval_batch_size),
             batch=CaptionBatches(examples, self.device),

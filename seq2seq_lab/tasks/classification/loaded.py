@@ -1,10 +1,14 @@
 """A trained classifier in Python."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from seq2seq_lab.analysis.questions import Question, ask_class
+from seq2seq_lab.tasks.classification.data import TextBatches
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
 
@@ -22,6 +26,23 @@ class LoadedClassifier(Loaded):
     def predict(self, inputs: Sequence[str], **options: Any) -> list[ClassPrediction]:
         """Return the most probable class of each text; see `nbest`."""
         return [best for (best,) in self.nbest(inputs, n=1, **options)]
+
+    def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
+        """See `Loaded.questions`; the output is the most probable class."""
+        batches, vocabulary = TextBatches(split.tokens, self.device), self.task.vocabulary
+
+        def question(index: int) -> Question:
+            line = split.text.texts[index]
+            return ask_class(
+                self.model if model is None else model,
+                batches(np.array([index])),
+                index,
+                line,
+                vocabulary.tokenizer.spans(line),
+                vocabulary.classes,
+            )
+
+        return question
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """See `Loaded.nbest_arguments`."""

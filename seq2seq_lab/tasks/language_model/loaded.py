@@ -1,13 +1,15 @@
 """A trained language model in Python."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.analysis.questions import Question, ask_sentence
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import SOS
@@ -59,6 +61,12 @@ class LoadedLanguageModel(Loaded):
             read=lambda batch: (self.model(batch.inputs_BT)[0], None),
             compute=self.compute,
         )
+
+    def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
+        """See `Loaded.questions`; the source of a word are the words before it."""
+        lines = [*split.text.lines]
+        forced = self.forced([""] * len(lines), lines)
+        return partial(ask_sentence, self.model if model is None else model, forced)
 
     def check_input(self, line: str, where: str, longest: int) -> None:
         """Refuse a line with more tokens than `longest`."""

@@ -1,8 +1,8 @@
 """A trained model of translation in Python: translations with their attention, and ensembles."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN
@@ -189,6 +190,11 @@ class LoadedTranslation(Loaded):
             compute=self.compute,
             without=without,
         )
+
+    def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
+        """See `Loaded.questions`."""
+        forced = self.forced([*split.text.source], [*split.text.target])
+        return partial(ask, self.model if model is None else model, forced)
 
     def export(self, folder: str | Path) -> None:
         """Write the model to a new folder, with a program of plain PyTorch that translates without this package.
