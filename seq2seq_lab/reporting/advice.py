@@ -143,6 +143,7 @@ def licence(settings: Mapping[str, str]) -> str:
     from seq2seq_lab.data import (
         dialogue,
         formal,
+        g2p,
         grammar,
         monolingual,
         multi30k,
@@ -158,6 +159,7 @@ def licence(settings: Mapping[str, str]) -> str:
         for one in (
             grammar.Grammar,
             formal.Formal,
+            g2p.GraphemeToPhoneme,
             scan.Scan,
             scenes.Scenes,
             dialogue.Dialogue,

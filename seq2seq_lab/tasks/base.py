@@ -138,7 +138,8 @@ class Parts:
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
         classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
             of classes.
-        source_tokenizer: returns the tokenizer of an encoder that has its own, else None; see `Encoder.tokenizer`.
+        source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
+            `seq2seq_lab.tasks.parts.source_tokenizer`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 

@@ -126,11 +126,19 @@ def build_tokenizer(config: Config) -> Callable[[], Tokenizer]:
 
 
 def source_tokenizer(config: Config, framed: bool) -> Tokenizer | None:
-    """Return the tokenizer of an encoder that has its own; see `Encoder.tokenizer`."""
-    if config.encoder is None:
-        return None
-    kind: type[Encoder] = locate("encoder", config.encoder, KINDS)
-    return kind.tokenizer(config.encoder, framed)
+    """Return the tokenizer of the source, if it is not that of the target.
+
+    An encoder may have its own (`Encoder.tokenizer`), and in a task of pairs the tokenizer another one for the source
+    (`Tokenizer.of_source`).
+
+    Args:
+        framed: see `Encoder.tokenizer`; true for the task of one text.
+    """
+    if config.encoder is not None:
+        kind: type[Encoder] = locate("encoder", config.encoder, KINDS)
+        if (own := kind.tokenizer(config.encoder, framed)) is not None:
+            return own
+    return None if framed or config.tokenizer is None else build_tokenizer(config)().of_source()
 
 
 def build_search(config: Config) -> Search:

@@ -14,6 +14,7 @@ from seq2seq_lab.data.tokenizers.base import (
 )
 from seq2seq_lab.data.tokenizers.bpe import BpeTokenizer
 from seq2seq_lab.data.tokenizers.char import CharTokenizer
+from seq2seq_lab.data.tokenizers.char_whitespace import CharWhitespaceTokenizer
 from seq2seq_lab.data.tokenizers.pretrained import PretrainedTokenizer
 from seq2seq_lab.data.tokenizers.spacy import SpacyTokenizer
 from seq2seq_lab.data.tokenizers.unigram import UnigramTokenizer
@@ -21,5 +22,12 @@ from seq2seq_lab.data.tokenizers.whitespace import WhitespaceTokenizer
 from seq2seq_lab.data.tokenizers.word import WordTokenizer
 
 __all__ = ["EOS", "PAD", "SOS", "SPECIALS", "UNK", "UNKNOWN", "Tokenizer", "TokenizerPair"]
-__all__ += ["BpeTokenizer", "CharTokenizer", "PretrainedTokenizer", "SpacyTokenizer", "UnigramTokenizer"]
+__all__ += [
+    "BpeTokenizer",
+    "CharTokenizer",
+    "CharWhitespaceTokenizer",
+    "PretrainedTokenizer",
+    "SpacyTokenizer",
+]
+__all__ += ["UnigramTokenizer"]
 __all__ += ["WhitespaceTokenizer", "WordTokenizer", "fit_tokenizers", "load_tokenizer"]

@@ -69,6 +69,10 @@ class Tokenizer(ABC):
                 f"(Turkish and Azerbaijani: I is ı). Set tokenizer.joint=false, or tokenizer.lowercase=false."
             )
 
+    def of_source(self) -> "Tokenizer | None":
+        """Return the untrained tokenizer of the source of pairs, if it is of another class than that of the target."""
+        return None
+
     @property
     def case(self) -> str:
         """The language whose rules for lower case are used; empty: those of most languages."""

@@ -8,6 +8,7 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.tokenizers.base import EOS, Tokenizer, name_of, tokenizer_class
+from seq2seq_lab.errors import UserError
 
 TURN = "\t"
 """Separates the turns of a dialogue in a line of text."""
@@ -28,7 +29,16 @@ class TurnTokenizer(Tokenizer):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "TurnTokenizer":
-        """Return the tokenizer that tokenizes each turn as another, untrained tokenizer does."""
+        """Return the tokenizer that tokenizes each turn as another, untrained tokenizer does.
+
+        Raises:
+            UserError: the tokenizer has another one for the source.
+        """
+        if tokenizer.of_source() is not None:
+            raise UserError(
+                f"tokenizer._target_={name_of(type(tokenizer))} has different tokens for the source and the target, but the "
+                f"turns of a dialogue are both. Choose another, such as tokenizer=word."
+            )
         return cls(name_of(type(tokenizer)), tokenizer.options())
 
     def use_languages(self, *labels: str) -> None:

@@ -122,10 +122,10 @@ class TranslationTask(Task):
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
             model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
-        if tokenizer.joint and self.parts.source_tokenizer(False) is not None:
+        if tokenizer.joint and (own := self.parts.source_tokenizer(False)) is not None:
             raise UserError(
-                f"tokenizer.joint=true is not allowed: {type(model.encoder).__name__} has its own tokenizer for the source. "
-                f"Set tokenizer.joint=false."
+                f"tokenizer.joint=true is not allowed: the source has its own tokenizer ({type(own).__name__}). Set "
+                f"tokenizer.joint=false."
             )
         attention = self.parts.attention.settings["_target_"]
         if model.longest_source is not None and tokenizer.stochastic:

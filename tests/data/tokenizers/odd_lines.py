@@ -48,13 +48,18 @@ def split_and_join(line: str) -> str:
     return " ".join(line.split())
 
 
+def split_at_spaces(line: str) -> str:
+    return " ".join(part for part in line.split(" ") if part)
+
+
 # The decoded text of a line, if all tokens are known.
 DECODED: dict[str, Callable[[str], str]] = {
     "bpe": str,
     "char": str,
+    "char_whitespace": split_at_spaces,
     "spacy": split_and_join,
     "unigram": str,
-    "whitespace": lambda line: " ".join(part for part in line.split(" ") if part),
+    "whitespace": split_at_spaces,
     "word": split_and_join,
 }
 
