@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import programs  # noqa: F401  (before a test imports the modules, which would replace the functions)
 import pytest
 import torch
 import torch.version

@@ -53,7 +53,7 @@ COMPANIONS = {
     **{("encoder", "hierarchical"): ["task=dialogue"], ("model", "dialogue"): ["task=dialogue"]},
     ("dataset", "dialogue"): ["task=dialogue"],
     ("attention", "dot"): ["encoder=gru"],
-    **{(group, "g2p"): ["dataset.path=g2p", "dataset.language=fre"] for group in ("dataset", "experiment")},
+    **{(group, "g2p"): ["dataset.path=g2p"] for group in ("dataset", "experiment", "study")},
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
     ("model", "transformer_tied"): ["tokenizer=bpe"],
