@@ -22,7 +22,7 @@ class GraphemeToPhoneme:
     line is a word, a tab and the phones.
     """
 
-    licence: ClassVar[str] = "CC BY-SA 3.0 (SIGMORPHON 2020 task 1, from Wiktionary)"
+    licence: ClassVar[str] = "CC BY-SA (SIGMORPHON 2020 task 1, from Wiktionary)"
     path: str
     language: str
     encoding: str | None
