@@ -22,7 +22,7 @@ MOST_DRAWN = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formal:
-    """Sequences of letters and what a language makes of them.
+    """Pairs of a sequence of letters and its image in a formal language.
 
     `copy`: the same sequence. `reversal`: from its end to its start. `counting`: aⁿ gives bⁿ (aⁿbⁿ in Weiss 2018,
     arXiv:1805.04908).
