@@ -46,6 +46,7 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("gru", "luong_feeding", "coverage", {}),
     ("bigru", "luong", "location_sensitive", {}),
     ("lstm", "conditional", "local", {}),
+    ("bigru", "luong", "uniform", {}),
     ("transformer", "transformer", "scaled_dot", {"num_layers": 2, "num_heads": 4, "feedforward_size": 64}),
 ]
 

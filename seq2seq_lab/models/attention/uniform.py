@@ -12,5 +12,10 @@ class UniformAttention(Attention):
     explanation", §3.2).
     """
 
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return encoder_outputs_BSM[..., :0]
+
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        return query_BTQ.new_zeros(*query_BTQ.shape[:2], keys_BSK.shape[1])
+        # A factor of 0 instead of no query: with several ranks, all parameters need a gradient.
+        zero_BT1 = 0.0 * query_BTQ.sum(-1, keepdim=True)
+        return zero_BT1.expand(-1, -1, keys_BSK.shape[1])
