@@ -9,7 +9,7 @@ import numpy as np
 from seq2seq_lab.analysis.attributions import Floats, Options, attribute, check_methods
 from seq2seq_lab.analysis.extraction import Null, Reading, argmax_links, threshold_links, word_weights
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.questions import ask, unit_spans
+from seq2seq_lab.analysis.questions import ask
 from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import Link, WordLinks, word_spans
@@ -75,19 +75,13 @@ def word_links(forced: Forced, i: int, source_spans: Sequence[tuple[int, int]]) 
 def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
     """Yield (indices of the pairs, weights_BTS) of each batch."""
     of_head = extraction.layer is not None or extraction.head is not None
+    if of_head:
+        layers, heads = model.decoder.heads
+        for name, value, count in (("--layer", extraction.layer, layers), ("--head", extraction.head, heads)):
+            allowed = f"0 to {count - 1}, both options together" if count else "none: the model has no heads"
+            require(value is not None and 0 <= value < count, name, value, allowed)
     for index, batch, _, weights_BTS in forced.readings():
         if of_head:
-            layers, heads = model.decoder.heads
-            for name, value, count in (
-                ("--layer", extraction.layer, layers),
-                ("--head", extraction.head, heads),
-            ):
-                allowed = (
-                    f"0 to {count - 1}, both options together"
-                    if count
-                    else "leave it out: the model has no heads"
-                )
-                require(value is not None and 0 <= value < count, name, value, allowed)
             with evaluation_context(batch, forced.compute.precision, forced.compute.device):
                 maps_BLATS = model.attention_maps(batch, batch.inputs_BT)["cross"]
             weights_BTS = maps_BLATS[:, extraction.layer, extraction.head]
@@ -99,7 +93,7 @@ def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
 def _by_attribution(model: Any, forced: Forced, i: int, extraction: Extraction) -> set[Link]:
     question = ask(model, forced, i)
     scores_TU = attribute(question, [extraction.method], Options())[extraction.method].scores_TU
-    words = word_links(forced, i, unit_spans(forced, i))
+    words = word_links(forced, i, question.spans)
     return extraction.links(words.join(np.asarray(scores_TU, np.float64)))
 
 

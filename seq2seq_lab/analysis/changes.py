@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention.base import repeat_rows
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.weight_change import WeightChange
 from seq2seq_lab.runtime.counter_rng import uniform as draw
@@ -241,7 +242,7 @@ class ChangedModel:
 
     def _rows(self, weights_NS: Tensor, state: ChangedState, source: "ChangedSource", call: int) -> Rows:
         position_S = torch.arange(weights_NS.shape[1], device=weights_NS.device)
-        lengths_N = source.inner.lengths_B.repeat_interleave(len(weights_NS) // len(source.inner.lengths_B))
+        lengths_N = repeat_rows(source.lengths_B, len(weights_NS))
         given_NS = None
         if source.given_BTS is not None:
             t = 0 if source.given_BTS.shape[1] == 1 else state.step
@@ -284,8 +285,7 @@ def padded(given: Sequence[Tensor], batch: Any) -> Tensor:
     rows, columns = max(len(one) for one in matrices), max(batch.source_lengths)
     padded_BTS = torch.full((len(matrices), rows, columns), float("nan"), dtype=torch.float64)
     for row, matrix_TS in enumerate(matrices):
+        unchanged_T1 = matrix_TS.isnan().any(1, keepdim=True)
         filled_TS = functional.pad(matrix_TS, (0, columns - matrix_TS.shape[1]))
-        padded_BTS[row, : len(matrix_TS)] = filled_TS.masked_fill(
-            matrix_TS.isnan().any(1, True), float("nan")
-        )
+        padded_BTS[row, : len(matrix_TS)] = filled_TS.masked_fill(unchanged_T1, float("nan"))
     return padded_BTS.to(batch.index_B.device)

@@ -13,18 +13,17 @@ import torch
 from seq2seq_lab.analysis import faithfulness as faithful
 from seq2seq_lab.analysis.attributions import LARGEST_GAP, Attribution, Floats, Options, attribute, runner_up
 from seq2seq_lab.analysis.counterfactual import rank
-from seq2seq_lab.analysis.questions import DecodedQuestion, Question, unit_spans
+from seq2seq_lab.analysis.questions import DecodedQuestion, Question
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts, word_spans
-from seq2seq_lab.metrics.significance import confidence_interval
+from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
+from seq2seq_lab.metrics.significance import confidence_interval, ratio
 
 RANDOM, GREEDY = "random order", "greedy search"
-SAMPLES = 1000  # of the bootstrap of an interval
-INSENSITIVE = (
-    0.1  # τ of the attributions with random weights above which a method does not depend on the model
-)
+# τ of the attributions with random weights above which a method hardly depends on the model.
+INSENSITIVE = 0.1
 PERCENTS = range(10, 101, 10)  # of the words, for the deletion curve
 QUANTILE = 1  # of `faithfulness.SHARES`: 20% of the words
 
@@ -81,7 +80,7 @@ def explain(
     Args:
         gold: alignments of the pairs, for AER.
         influences: what each reference word depends on, for the average precision and the AUC of the magnitudes of the
-            scores (of each sentence, over its known source words).
+            scores (of each sentence, over its known source words); needs `gold`, whose words they are of.
         against: "runner-up": log p(y_t) minus that of the most probable other token; a word: minus that of its token; None:
             log p(y_t).
         random_questions: the same questions to the model with random weights, for the sanity check of Adebayo et al. 2018.
@@ -103,15 +102,16 @@ def explain(
         measures[RANDOM] = dict(_random(deletions, question.steps, seed + index))
         if greedy:
             measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1))}
+        words = None if gold is None else gold_words(question, gold[index])
         other = None
         if random_questions is not None:
             other = attribute(random_questions[index], methods, options)
         for name, one in found.items():
             measures[name] |= dict(_compared(question, name, one, found, other))
-            if gold is not None:
-                measures[name] |= _alignment(question, one.scores_TU, gold[index])
-            if influences is not None:
-                measures[name] |= dict(_influence(question, one.scores_TU, influences[index]))
+            if gold is not None and words is not None:
+                measures[name] |= _alignment(words, one.scores_TU, gold[index])
+                if influences is not None:
+                    measures[name] |= dict(_influence(words, one.scores_TU, influences[index]))
         yield Explained(
             index=index,
             source=question.line,
@@ -150,7 +150,7 @@ def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
     """Return the cells (source unit, target token) of the sure links of a pair."""
     assert isinstance(question, DecodedQuestion)
     forced, index = question.forced, question.index
-    units = group_tokens(unit_spans(forced, index), word_spans(forced.sources[index], gold.source_words))
+    units = group_tokens(question.spans, word_spans(forced.sources[index], gold.source_words))
     spans = forced.tokenizer.spans(forced.targets[index])
     tokens = group_tokens(spans, word_spans(forced.targets[index], gold.target_words))
     return [
@@ -162,7 +162,7 @@ def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
 
 
 def agreement(explained: Sequence[Explained], names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the mean τ_b of each two methods over all rows; NaN if it is not defined for any."""
+    """Return the mean τ_b of each pair of methods over all rows; NaN if it is not defined for any row."""
     tau_MM = np.eye(len(names))
     for (first, one), (second, other) in itertools.combinations(enumerate(names), 2):
         total, count = np.sum([explanation.agreement[one, other] for explanation in explained], axis=0)
@@ -218,12 +218,12 @@ def _compared(
         yield "incomplete", _sum(one.gap_T > LARGEST_GAP)
 
 
-def _words(question: Question, gold: Gold) -> WordLinks:
+def gold_words(question: Question, gold: Gold) -> WordLinks:
     """Return the gold words of a pair, whose source tokens are the units."""
     assert isinstance(question, DecodedQuestion)
     forced, index = question.forced, question.index
     return WordLinks(
-        unit_spans(forced, index),
+        question.spans,
         forced.tokenizer.spans(forced.targets[index]),
         word_spans(forced.sources[index], gold.source_words),
         word_spans(forced.targets[index], gold.target_words),
@@ -231,19 +231,17 @@ def _words(question: Question, gold: Gold) -> WordLinks:
 
 
 def _influence(
-    question: Question, scores_TU: Floats, influence: Influence
+    words: WordLinks, scores_TU: Floats, influence: Influence
 ) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield how well the scores rank the source words that the reference words depend on."""
-    words = _words(question, influence.gold)
     found = rank([words.join(abs(scores_TU))[:, 1:-1]], [influence])
     yield "average_precision", _sum(found.average_precision_N)
     yield "auc", _sum(found.auc_N)
 
 
-def _alignment(question: Question, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
+def _alignment(words: WordLinks, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
     """Return the parts of the alignment error rate of the source word of the highest score."""
-    links = _words(question, gold).predict(scores_TU)
-    sure, possible, predicted, linked = link_counts(links, gold)
+    sure, possible, predicted, linked = link_counts(words.predict(scores_TU), gold)
     return {"aer": (predicted + linked - sure - possible, predicted + linked)}
 
 
@@ -257,10 +255,6 @@ def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
             rows = np.array([one.get(measure, (0.0, 0.0)) for one in own])
             total, count = rows.sum(0)
             if count:
-                half = confidence_interval(_ratio, rows, np.arange(len(rows)), SAMPLES)
+                half = confidence_interval(ratio, rows, np.arange(len(rows)), CONFIDENCE_SAMPLES)
                 found[name][measure] = Mean(float(total / count), half, int(count))
     return found
-
-
-def _ratio(totals_K: Any) -> float:
-    return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan

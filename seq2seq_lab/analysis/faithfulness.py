@@ -17,7 +17,6 @@ from seq2seq_lab.analysis.attributions import Floats, Options, quantity, without
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.runtime.device import to_host
 
-HOW = ("zero", "unknown", "removed")
 SHARES = (0.1, 0.2, 0.5)  # of the words, as in DeYoung et al. 2020
 RANDOM_ORDERS = 5
 LEAST_WORDS = 4  # of a rank correlation (Jain and Wallace 2019)
@@ -80,7 +79,6 @@ class Deletions:
         order_TK = np.zeros((rows, units), np.int64)
         drops_TK = np.zeros((rows, units))
         for k in range(units):
-            removed_NU = self.removed(0)
             owners: list[tuple[int, int]] = []
             parts = []
             for t in range(rows):
@@ -89,8 +87,7 @@ class Deletions:
                     removed_U[0, [*order_TK[t, :k], unit]] = True
                     parts.append(removed_U)
                     owners.append((t, unit))
-            removed_NU = np.concatenate(parts)
-            f_NT = self(removed_NU)
+            f_NT = self(np.concatenate(parts))
             lowest: dict[int, tuple[float, int]] = {}
             for (t, unit), f_T in zip(owners, f_NT, strict=True):
                 lowest[t] = min(lowest.get(t, (math.inf, -1)), (float(f_T[t]), unit))

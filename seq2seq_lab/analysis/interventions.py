@@ -21,7 +21,8 @@ from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.alignment import group_tokens, word_spans
 from seq2seq_lab.metrics.bleu import Bleu
-from seq2seq_lab.metrics.significance import confidence_interval
+from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
+from seq2seq_lab.metrics.significance import confidence_interval, ratio
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.device import to_host
@@ -42,7 +43,6 @@ BY_DEFAULT = (
     "previous",
 )
 BINS = (0.25, 0.5, 0.75)  # of the largest weight
-SAMPLES = 1000  # of the bootstrap of an interval
 CLASS_OF_TAG = {"PUNCT": "punctuation"}  # of the tags of Universal Dependencies
 CLASSES = ("content", "function", "punctuation", "end", "other")
 COLUMNS = ("kept", "log_prob_change", "total_variation", "jensen_shannon")
@@ -221,14 +221,12 @@ def compared(log_p_NV: Tensor, log_q_NV: Tensor, output_N: Tensor) -> tuple[Tens
 
 
 def _applies(kind: str, source_length: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
-    """Return to which of the tokens of a sentence a kind of change applies."""
+    """Return which tokens of a sentence a kind of change applies to."""
     if given_TS is not None:
         rows: npt.NDArray[np.bool_] = ~given_TS.isnan().any(1).numpy()
-        return (
-            np.full(count, rows[0])
-            if len(rows) == 1
-            else np.pad(rows, (0, max(0, count - len(rows))))[:count]
-        )
+        if len(rows) == 1:  # the same for all tokens
+            return np.full(count, rows[0])
+        return np.pad(rows, (0, max(0, count - len(rows))))[:count]
     if kind == "permute":
         return np.full(count, source_length > 3)  # more than <sos>, a token and <eos>
     if kind == "previous":
@@ -332,7 +330,7 @@ def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
         values = {column: getattr(tokens, column)[used].astype(np.float64) for column in COLUMNS}
         clusters, ones = tokens.sentence[used], np.ones(int(used.sum()))
         confidence = {
-            column: confidence_interval(_mean, np.column_stack([value, ones]), clusters, SAMPLES)
+            column: confidence_interval(ratio, np.column_stack([value, ones]), clusters, CONFIDENCE_SAMPLES)
             for column, value in values.items()
         }
         yield Effect(
@@ -348,10 +346,6 @@ def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
             confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
             by_largest=[*_by_largest(tokens.largest[used], values["total_variation"])],
         )
-
-
-def _mean(totals_K: npt.NDArray[Any]) -> float:
-    return float(totals_K[0] / totals_K[1])
 
 
 def _by_largest(largest_N: Floats, variation_N: Floats) -> Iterator[tuple[float, float, int, float]]:
@@ -398,7 +392,7 @@ def search_effect(
 
     rows = np.hstack(both)
     same = float(np.mean([one == other for one, other in zip(before, after, strict=True)]))
-    confidence = confidence_interval(difference, rows, references.clusters, SAMPLES)
+    confidence = confidence_interval(difference, rows, references.clusters, CONFIDENCE_SAMPLES)
     totals = rows.sum(0)
     return SearchEffect(kind, same, metric.value(totals[width:]), difference(totals), confidence)
 

@@ -93,7 +93,7 @@ class Question(ABC):
         Raises:
             UserError: nothing can be removed from the source.
         """
-        raise UserError("Nothing can be removed from this source. Delete by zero instead.")
+        raise UserError("Nothing can be removed from this source. Delete by zeros instead: --delete zero.")
 
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         """Return log_probs_NTV if the encoder outputs at some positions are 0 and all attention weights are kept.
@@ -112,11 +112,13 @@ class DecodedQuestion(Question):
         model: in evaluation mode.
         forced: the examples.
         batch: the example alone.
+        spans: the characters of the source units outside the frame; empty if they are not text.
     """
 
     model: Seq2Seq
     forced: Forced
     batch: Any
+    spans: Sequence[tuple[int, int]] = ()
 
     def copies(self, count: int) -> Any:
         """Return a batch of `count` times the example."""
@@ -134,9 +136,13 @@ class DecodedQuestion(Question):
         if inputs_NTE is None:
             assert self.inputs_TE is not None
             inputs_NTE = self.inputs_TE.expand(len(vectors_NSE), -1, -1)
-        logits_NTV, _ = self.model.unroll(
-            batch.inputs_BT[:, :steps], state, source, False, embedded_inputs_BTE=inputs_NTE[:, :steps]
-        )
+        return self.read(batch, state, source, steps, embedded_inputs_BTE=inputs_NTE[:, :steps])
+
+    def read(
+        self, batch: Any, state: Any, source: Source, steps: int | None = None, **options: Any
+    ) -> Tensor:
+        """Return log_probs_NTV of the outputs of a batch; `options` are those of `Seq2Seq.unroll`."""
+        logits_NTV, _ = self.model.unroll(batch.inputs_BT[:, :steps], state, source, False, **options)
         return log_softmax(logits_NTV)
 
     def attention(self) -> tuple[Tensor, Tensor]:
@@ -156,9 +162,7 @@ class DecodedQuestion(Question):
             for positions in map(set, removed)
         ]
         batch = self.forced.without(rows, self.index)
-        state, source = self.model.start(batch)
-        logits_NTV, _ = self.model.unroll(batch.inputs_BT, state, source, False)
-        return log_softmax(logits_NTV)
+        return self.read(batch, *self.model.start(batch))
 
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         if "values" not in self.has:
@@ -178,8 +182,7 @@ class DecodedQuestion(Question):
             encoder_outputs_BSM=outputs_NSM, keys_BSK=self.model.decoder.project(outputs_NSM)
         )
         change = WeightChange(lambda weights_NTS, step: next(replayed).expand_as(weights_NTS))
-        logits_NTV, _ = self.model.unroll(batch.inputs_BT, state, source, False, change=change)
-        return log_softmax(logits_NTV)
+        return self.read(batch, state, source, change=change)
 
 
 class ImageQuestion(DecodedQuestion):
@@ -193,7 +196,7 @@ class ImageQuestion(DecodedQuestion):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageQuestion(Question):
-    """A sentence of a language model; the source are the words before each word."""
+    """A sentence of a language model; the source is the words before each word."""
 
     model: LanguageModel
     inputs_1T: Tensor
@@ -236,7 +239,9 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
         raise UserError("Attributions need one run of translation or dialogue, with text as its source.")
     batch = forced.batch(np.array([index]))
     line, output = forced.sources[index], forced.targets[index]
-    source = Units.of(line, forced.source_tokenizer.spans(line), 1)
+    token_spans = forced.source_tokenizer.spans(line)
+    source = Units.of(line, token_spans, 1)
+    spans = joined_spans(source.of_token[1:-1], token_spans)
     with torch.no_grad():
         encoded = model.encode(batch)
         attends = model.attends and encoded.outputs_BSM.shape[1] == batch.source_BS.shape[1]
@@ -245,7 +250,7 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
             line=line,
             output=output,
             source=source,
-            source_names=["<sos>", *(line[start:end] for start, end in unit_spans(forced, index)), "<eos>"],
+            source_names=["<sos>", *(line[start:end] for start, end in spans), "<eos>"],
             target_names=output_names(forced, batch),
             frame=frozenset((0, len(source.is_word) - 1)),
             vectors_SE=model.embed_source(batch.source_BS)[0],
@@ -258,6 +263,7 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
             model=model,
             forced=forced,
             batch=batch,
+            spans=spans,
         )
 
 
@@ -367,14 +373,6 @@ def token_id(tokenizer: Tokenizer, word: str) -> int | None:
 def output_names(forced: Forced, batch: Any) -> list[str]:
     """Return the names of the outputs of a batch of one example, `<eos>` last."""
     return [*forced.tokenizer.tokens(batch.outputs_BT[0, :-1].tolist()), "<eos>"]
-
-
-def unit_spans(forced: Forced, index: int) -> list[tuple[int, int]]:
-    """Return the characters of each source unit of a pair of texts, without the frame."""
-    assert forced.source_tokenizer is not None
-    spans = forced.source_tokenizer.spans(forced.sources[index])
-    units = Units.of(forced.sources[index], spans, 1)
-    return joined_spans(units.of_token[1:-1], spans)
 
 
 def joined_spans(of_token: Any, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -138,9 +138,8 @@ def score(forced: Forced) -> list[ScoredText]:
 def predictions(logits_BTV: Tensor, outputs_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log-probability, the rank and the entropy of each output: three tensors [B, T]."""
     columns: list[tuple[Tensor, Tensor, Tensor]] = []
-    for logits_TV, outputs_T in zip(
-        logits_BTV, outputs_BT, strict=True
-    ):  # the memory of one example at a time
+    # One example at a time, to bound the memory.
+    for logits_TV, outputs_T in zip(logits_BTV, outputs_BT, strict=True):
         log_probs_TV = log_softmax(logits_TV)
         log_probs_T1 = log_probs_TV.gather(1, outputs_T[:, None])
         ranks_T = (log_probs_TV > log_probs_T1).sum(1) + 1

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, test_split
+from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, selected_test_set
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose, progress_bar
@@ -77,7 +77,7 @@ def attribute(options: argparse.Namespace) -> None:
     methods = options.methods.split(",") if options.methods else []
     attributions.check_methods(methods)
     run = open_run(options, options.changes)
-    split = test_split(run, options)
+    split = selected_test_set(run, options)
     count = len(split.text)
     questions = run.questions(split)
     methods = methods or attributions.methods_of(questions(0))

@@ -45,7 +45,7 @@ def add_pictures(arguments: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def test_split(run: Any, options: argparse.Namespace) -> Any:
+def selected_test_set(run: Any, options: argparse.Namespace) -> Any:
     """Return the test set that the options select.
 
     Raises:

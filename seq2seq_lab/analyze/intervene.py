@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, test_split
+from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, selected_test_set
 from seq2seq_lab.errors import print_visible, require
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.tables import print_table
@@ -64,7 +64,7 @@ def intervene(options: argparse.Namespace) -> None:
     for scope in scopes:
         require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
     run = open_run(options, options.changes)
-    split = test_split(run, options)
+    split = selected_test_set(run, options)
     forced = run.forced([*split.text.source], [*split.text.target])
     gold = split.text.gold
     asked = (

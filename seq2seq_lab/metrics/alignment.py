@@ -210,19 +210,22 @@ class WordLinks:
 
         The first and the last column are those of `<sos>` and `<eos>`. A word without tokens has zeros.
         """
-        assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
-        rows_TS = weights_TS[:-1]
-        inner_WS = self._target_WT @ rows_TS[:, 1:-1] @ self._source_SW
+        inner_WS, rows_TS = self._between_words(weights_TS), weights_TS[:-1]
         sos_W1, eos_W1 = (self._target_WT @ rows_TS[:, [column]] for column in (0, -1))
         return np.concatenate([sos_W1, inner_WS, eos_W1], axis=1)
 
     def predict(self, weights_TS: npt.NDArray[np.floating[Any]]) -> set[Link]:
         """Return the links for weights of this `shape`, without the rows and columns of `<sos>` and `<eos>`."""
-        assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
+        weights_WS = self._between_words(weights_TS)
         if not self._linked:
             return set()
-        chosen_W = (self._target_WT @ weights_TS[:-1, 1:-1] @ self._source_SW).argmax(axis=1).tolist()
+        chosen_W = weights_WS.argmax(axis=1).tolist()
         return {(chosen_W[word], word) for word in self._linked}
+
+    def _between_words(self, weights_TS: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+        assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
+        between: npt.NDArray[np.floating[Any]] = self._target_WT @ weights_TS[:-1, 1:-1] @ self._source_SW
+        return between
 
 
 def link_counts(predicted: Set[Link], gold: Gold) -> Counts:

@@ -5,7 +5,6 @@
 with which token t was predicted.
 """
 
-import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from scipy.special import entr
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import Span
 from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.significance import ratio
 
 Indices = npt.NDArray[np.int64]
 
@@ -92,7 +92,8 @@ def measures(
     index_B = np.arange(len(weights_BTS))
     tokens_B = real_BT.sum(1)
     words_B = word_BS.sum(1)
-    steps_BT = best_BT[:, 1:], best_BT[:, :-1], real_BT[:, 1:]
+    marks_BS = real_BS & ~word_BS
+    marks_BS[:, 0] = marks_BS[index_B, end_B] = False  # <sos> and <eos>
     tau_B, defined_B = kendall_tau(best_BT, real_BT)
     found = {
         "tokens": tokens_B,
@@ -103,15 +104,14 @@ def measures(
         "unused": words_B - _used(weights_BTS, word_BS, tokens_B),
         "source_words": words_B,
         "coverage_error": (abs(1 - weights_BTS.sum(1)) * word_BS).sum(1),
-        "forward": ((steps_BT[0] >= steps_BT[1]) & steps_BT[2]).sum(1),
+        "forward": ((best_BT[:, 1:] >= best_BT[:, :-1]) & real_BT[:, 1:]).sum(1),
         "steps": tokens_B - 1,
         "tau": tau_B,
         "tau_defined": defined_B,
         "sos": weights_BTS[:, :, 0].sum(1),
         "eos": weights_BTS[index_B, :, end_B].sum(1),
-        "punctuation": (weights_BTS.sum(1) * (real_BS & ~word_BS))[:, 1:].sum(1),
+        "punctuation": (weights_BTS.sum(1) * marks_BS).sum(1),
     }
-    found["punctuation"] = found["punctuation"] - found["eos"]
     return np.column_stack([found[name] for name in COLUMNS]).astype(np.float64)
 
 
@@ -198,7 +198,7 @@ class AttentionMeasure(Metric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan
+        return ratio(totals_K)
 
     def is_defined(self, totals_K: Array) -> bool:
         """See `Metric.is_defined`."""

@@ -46,6 +46,11 @@ def confidence_interval(
     return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else math.inf
 
 
+def ratio(totals_K: npt.NDArray[Any]) -> float:
+    """Return the first of two sums divided by the second; NaN if that is 0. With (value, 1) as rows it is the mean."""
+    return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan
+
+
 def _draws(count: int, samples: int) -> Iterable[Clusters]:
     """Return the indices of each bootstrap sample of `count` clusters, the same for every metric."""
     if count * samples <= KEPT_DRAWS:

@@ -58,7 +58,7 @@ class LoadedCaptioner(Loaded):
         return self._forced(sources, targets, examples)
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
-        """See `Loaded.questions`; the source are the regions of the image, as the encoder returns them."""
+        """See `Loaded.questions`; the source is the regions of the image, as the encoder returns them."""
         forced = self._forced([*split.text.names], [*split.text.captions], split.tokens)
         return partial(ask_image, self.model if model is None else model, forced)
 

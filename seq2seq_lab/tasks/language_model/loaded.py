@@ -63,7 +63,7 @@ class LoadedLanguageModel(Loaded):
         )
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
-        """See `Loaded.questions`; the source of a word are the words before it."""
+        """See `Loaded.questions`; the source of a word is the words before it."""
         lines = [*split.text.lines]
         forced = self.forced([""] * len(lines), lines)
         return partial(ask_sentence, self.model if model is None else model, forced)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -58,6 +58,7 @@ from seq2seq_lab.tasks.splits import TextSplit
 
 log = logging.getLogger(__name__)
 
+KEPT_SPANS, KEPT_UNITS = 2**10, 2**15  # sentences: several batches, and a usual validation split
 MEASURES = "measures"  # the kind of the sums of `metrics.attention.measures`
 
 
@@ -292,17 +293,18 @@ class TranslationEvaluator(DecodingEvaluator):
 
 
 class _SplitSpans:
-    """The characters of the tokens of a split."""
+    """The characters of the tokens of a split; those of the last batches are kept."""
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         self._text, self._tokenizers = text, tokenizers
-        self._found: dict[int, tuple[list[Span], list[Span]]] = {}
+        self._kept = lru_cache(KEPT_SPANS)(self._spans)
 
     def __getitem__(self, i: int) -> tuple[list[Span], list[Span]]:
-        if i not in self._found:
-            source, target = self._tokenizers.source, self._tokenizers.target
-            self._found[i] = source.spans(self._text.source[i]), target.spans(self._text.target[i])
-        return self._found[i]
+        return self._kept(i)
+
+    def _spans(self, i: int) -> tuple[list[Span], list[Span]]:
+        source, target = self._tokenizers.source, self._tokenizers.target
+        return source.spans(self._text.source[i]), target.spans(self._text.target[i])
 
 
 class _SplitUnits:
@@ -310,18 +312,15 @@ class _SplitUnits:
 
     def __init__(self, text: ParallelText, spans: _SplitSpans) -> None:
         self._text, self._spans = text, spans
-        self._found: dict[int, tuple[Units, Units]] = {}
+        self._kept = lru_cache(KEPT_UNITS)(self._units)  # for the next validation
 
     def _units(self, i: int) -> tuple[Units, Units]:
-        if i not in self._found:
-            source, target = self._spans[i]
-            pair = Units.of(self._text.source[i], source, 1), Units.of(self._text.target[i], target, 0)
-            self._found[i] = pair
-        return self._found[i]
+        source, target = self._spans[i]
+        return Units.of(self._text.source[i], source, 1), Units.of(self._text.target[i], target, 0)
 
     def measures(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[tuple[float, ...]]:
         """Return the `measures` of the sentences of a batch."""
-        sources, targets = zip(*map(self._units, index), strict=True)
+        sources, targets = zip(*map(self._kept, index), strict=True)
         return [tuple(row) for row in measures(weights_BTS, sources, targets).tolist()]
 
 

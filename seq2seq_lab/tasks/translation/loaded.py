@@ -13,6 +13,7 @@ import torch
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN
@@ -72,7 +73,7 @@ class Translation(Prediction):
         words_TS = self._attention()[:, 1:-1]  # without <sos> and <eos>
         if words_TS.shape[1] == 0:
             return ""
-        return " ".join(f"{row.argmax()}-{target}" for target, row in enumerate(words_TS) if row.sum() > 0)
+        return pharaoh([(int(row.argmax()), target) for target, row in enumerate(words_TS) if row.sum() > 0])
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":
         """Return the attention as a figure; see `Prediction.figure`."""
