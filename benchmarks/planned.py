@@ -50,6 +50,15 @@ CAPTIONS = "captions of scenes"
 DIALOGUES = "encoders of dialogues"
 LANGUAGE_MODEL = "language model of the grammar"
 WORD_VECTORS = "word vectors and random embeddings"
+EXPLANATION = "what attention aligns to and explains"
+TESTED = (  # with ten seeds each
+    "decoder=luong attention=additive",
+    "decoder=luong attention=multiplicative",
+    "decoder=luong attention=scaled_dot",
+    "decoder=luong_feeding attention=additive",
+    "decoder=bahdanau attention=additive",
+    "decoder=conditional attention=additive",
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,7 @@ def cells() -> Iterator[Cell]:
     """Yield what is planned."""
     yield from _cells_of_translation(shlex.join(PROGRAM))
     yield from _cells_of_tasks(shlex.join(PROGRAM))
+    yield from _cells_of_explanation(shlex.join(PROGRAM))
 
 
 def _cells_of_translation(start: str) -> Iterator[Cell]:
@@ -170,6 +180,19 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
             yield Cell(WORD_VECTORS, f"{study} dataset.train={pairs} embedding.source.path={path}", 3)
 
 
+def _cells_of_explanation(start: str) -> Iterator[Cell]:
+    for decoder, minutes in (("luong", 4), ("luong_feeding", 5), ("bahdanau", 6), ("conditional", 6)):
+        for attention in (
+            *("additive", "multiplicative", "scaled_dot", "dot model.encoder_hidden_size=96"),
+            *("location", "uniform"),
+        ):
+            settings = f"decoder={decoder} attention={attention}"
+            seeds = range(1, 11 if settings in TESTED else 4)
+            if settings == TESTED[0]:  # also shows how often the test errs for equal cells
+                seeds = range(1, 25)
+            yield Cell(EXPLANATION, f"{start} {settings} trainer.precision=bf16", minutes, seeds=(*seeds,))
+
+
 def tables() -> list[str]:
     """Return the names of the tables."""
     return list(dict.fromkeys(cell.table for cell in cells()))
@@ -180,7 +203,7 @@ def runs() -> list[Run]:
     return [
         Run(cell, seed)
         for name in tables()
-        for seed in SEEDS
+        for seed in sorted({seed for cell in cells() for seed in cell.seeds})
         for cell in cells()
         if cell.table == name and seed in cell.seeds
     ]
