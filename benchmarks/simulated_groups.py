@@ -107,6 +107,12 @@ def _found(differences: Differences) -> Array:
     return found
 
 
+def equal_rate(scenario: Scenario, margin: float, trials: int) -> float:
+    """Return the share of pairs of groups that are found to be equal within a margin."""
+    generator = np.random.default_rng(1)
+    return float(np.mean([part.within(margin).mean() for part in simulate(scenario, trials, generator)]))
+
+
 def equal_groups(
     counts: tuple[int, ...], ratio: float, examples: Sequence[int] = EXAMPLES
 ) -> Iterator[Scenario]:

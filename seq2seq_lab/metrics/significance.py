@@ -169,6 +169,16 @@ class Differences:
         widths = self.critical_values(LEVEL) * self.errors_P
         return np.where(self.undefined_P < 1, widths, np.nan)
 
+    def within(self, margin: float) -> npt.NDArray[np.bool_]:
+        """Return whether two one-sided tests at the level `LEVEL` place each difference within ± a margin.
+
+        Unlike a large p-value, this shows that two groups are equal, up to the margin (Schuirmann 1987, J. Pharmacokinetics
+        and Biopharmaceutics 15). The level holds for each pair: it is not corrected for their number.
+        """
+        inside = np.abs(self.values_P) + self.critical_values(2 * LEVEL) * self.errors_P < margin
+        found: npt.NDArray[np.bool_] = inside & (self.undefined_P == 0)
+        return found
+
     def seeds_to_decide(self, comparisons: int) -> list[int | None]:
         """Return the number of runs in each group with which a difference would be found with probability `POWER`.
 
@@ -234,7 +244,7 @@ def compare_scores(observed: Sequence[Array], resampled: Sequence[Array], cluste
     """
     assert all(len(scores) > 1 for scores in observed)
     defined = [np.isfinite(part).all(1) for part in resampled]
-    interactions = [_interaction(part[known]) for part, known in zip(resampled, defined, strict=True)]
+    interactions = [interaction_variance(part[known]) for part, known in zip(resampled, defined, strict=True)]
     variances, undefined = [], []
     for one, other in zip(*pairs_of(len(observed)), strict=True):
         known = defined[one] & defined[other]
@@ -294,7 +304,7 @@ def pairs_of(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return one, other
 
 
-def _interaction(resampled: Array) -> float:
+def interaction_variance(resampled: Array) -> float:
     """Return the variance of the score of one run that the interaction of run and example causes.
 
     Args:

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from benchmarks.simulated_groups import Scenario, equal_groups, familywise_rate, highest_rate, simulate
+from benchmarks.simulated_groups import (
+    Scenario,
+    equal_groups,
+    equal_rate,
+    familywise_rate,
+    highest_rate,
+    simulate,
+)
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.significance import (
     LEAST_P,
@@ -301,6 +308,24 @@ def test_critical_values_and_p_values_are_those_of_the_definition(level: float) 
 def test_one_part_has_students_critical_value() -> None:
     one = Differences(np.zeros(1), np.array([[1.0, 0, 0]]), np.array([[2.0, 5.0, 99.0]]), np.zeros(1))
     assert one.critical_values(0.05) == pytest.approx([4.3027], abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [0.4, -0.4])
+def test_a_difference_is_within_a_margin_if_its_90_percent_interval_is(value: float) -> None:
+    variances, freedom = [0.03, 0.01, 0.02], [2.0, 4.0, 99.0]
+    half = slow_critical_value(variances, freedom, 0.1) * math.sqrt(sum(variances))
+    one = Differences(np.array([value]), np.array([variances]), np.array([freedom]), np.zeros(1))
+    assert one.within(0.4 + 1.002 * half).all()
+    assert not one.within(0.4 + 0.998 * half).any()
+    undefined = Differences(one.values_P, one.variances_P3, one.freedom_P3, np.array([0.1]))
+    assert not undefined.within(10.0).any()
+
+
+@pytest.mark.parametrize("runs_each", [3, 10])
+def test_groups_that_differ_by_the_margin_are_rarely_found_equal(runs_each: int) -> None:
+    for better, at_least, at_most in ((0.02, 0.0, 0.06), (0.0, 0.8 if runs_each == 10 else 0.0, 1.0)):
+        scenario = Scenario((runs_each,) * 2, (0.01,) * 2, 100, 0.002, 0.005, better)
+        assert at_least <= equal_rate(scenario, 0.02, 4000) <= at_most
 
 
 def test_the_parts_of_the_variance_are_those_of_a_slow_loop() -> None:

@@ -1,0 +1,408 @@
+"""What attention aligns to and what explains the predictions, for the planned runs of docs/explanation.md.
+
+    python -m benchmarks.planned run FOLDER --only "what attention aligns to and explains"
+    python -m benchmarks.planned add FOLDER --machine "2 cores of …"
+    python -m benchmarks.explanation measure FOLDER
+    python -m benchmarks.explanation add FOLDER
+    python -m benchmarks.explanation write
+
+`measure` changes the attention weights and computes attributions on the first 100 test sentences of each finished run; start
+it once for each core. `add` adds what it found to the lines of docs/results.jsonl, `write` writes the tables into the page.
+"""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import planned, results
+from benchmarks.page import filled, table, update
+from benchmarks.planned import EXPLANATION, Run
+from benchmarks.results import RESULTS, STATISTICS, Line, read_lines, unseeded
+from benchmarks.significance import jackknife, picks
+from benchmarks.simulated_groups import Scenario, equal_rate, familywise_rate
+from seq2seq_lab.analysis import comparison, interventions
+from seq2seq_lab.config.run_folder import read_finished_result
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import FolderInUseError, lock_folder
+from seq2seq_lab.launching.evaluation import read_data
+from seq2seq_lab.metrics.registry import BUILT_IN
+from seq2seq_lab.metrics.significance import (
+    EXAMPLE_SAMPLES,
+    LEVEL,
+    Array,
+    Differences,
+    compare_scores,
+    holm,
+    interaction_variance,
+    pairs_of,
+    resample,
+)
+from seq2seq_lab.reporting.score_tables import CLUSTERS
+from seq2seq_lab.runtime.console import progress_bar
+from seq2seq_lab.runtime.tables import mean_and_deviation
+
+FIRST = 100  # sentences
+METHODS = (
+    *("attention", "grad_x_input", "integrated_gradients_unknown", "occlusion", "occlusion_removed"),
+    "value_zeroing",
+)
+KINDS = (*interventions.UNITED, "only_max")
+MEASURED = "explanation.npz"  # in a run folder
+TRIALS = 10_000
+PAIRS = 1_000  # of groups of real runs
+UNFINISHED = "Not all runs of this table are recorded."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        name: of the score in `scores` and in the statistics, after `test/`.
+        scale: what the score is multiplied by.
+        margin: within which two rows count as equal, in the unit of the column; None if it is not tested.
+    """
+
+    name: str
+    head: str
+    scale: float
+    digits: int
+    margin: float | None = None
+
+    def value(self, line: Line) -> float | None:
+        """Return the score of a run."""
+        found = line.scores.get(f"test/{self.name}")
+        return None if found is None else self.scale * found
+
+    @property
+    def values(self) -> Callable[[Array], Array]:
+        """The function that computes the column from sums of statistics per sentence."""
+        of_sums = BUILT_IN[self.name].values if self.name in BUILT_IN else mean_of_sums
+        return lambda totals_SK: self.scale * of_sums(totals_SK)
+
+
+COLUMNS = (
+    Column("bleu", "BLEU", 1, 2),
+    Column("loops", "loops, %", 100, 2),
+    Column("aer", "AER, predicts", 1, 3, 0.02),
+    Column("aer_read", "AER, reads", 1, 3, 0.02),
+    Column("attention_entropy", "entropy", 1, 3),
+    *(Column(f"kept_{kind}", f"kept, {kind}, %", 100, 1, 4) for kind in (*KINDS, "union")),
+    *(Column(f"average_precision_{name}", f"AP, {name}", 1, 3, 0.02) for name in METHODS),
+    *(Column(f"deletion_{name}", f"drop, {name}", 1, 2) for name in METHODS),
+)
+SHOWN = ("bleu", "loops", "aer", "aer_read", "attention_entropy")  # of rows that are only described
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure runs, add what was found, or write the tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.explanation", description=__doc__.split("\n")[0]
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, about in (
+        ("measure", "measure the finished runs of FOLDER"),
+        ("add", "add what was measured to docs/results.jsonl"),
+    ):
+        actions.add_parser(name, help=about).add_argument("folder", type=Path)
+    actions.add_parser("write", help="write the tables into docs/explanation.md")
+    options = parser.parse_args(arguments)
+    try:
+        if options.action == "write":
+            page = RESULTS.with_name("explanation.md")
+            update({page: parts(read_lines(RESULTS))})
+        else:
+            for run in tested_runs():
+                folder = options.folder / run.name
+                if read_finished_result(folder) is not None:
+                    measure(run, folder) if options.action == "measure" else add(run, folder)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def tested_runs() -> Iterator[Run]:
+    """Yield the planned runs of the cells that are tested."""
+    commands = {cell.command for cell in tested_cells()}
+    yield from (run for run in planned.runs() if run.cell.command in commands)
+
+
+def tested_cells() -> list[planned.Cell]:
+    """Return the cells that are tested."""
+    return [
+        cell
+        for cell in planned.cells()
+        if cell.table == EXPLANATION and any(f" {words} " in cell.command for words in planned.TESTED)
+    ]
+
+
+def measure(run: Run, folder: Path) -> None:
+    """Write what a run keeps under changed attention and how well attributions explain it, unless it was done."""
+    path = folder / MEASURED
+    try:
+        with lock_folder(folder, timeout=0):
+            if not path.exists():
+                print(folder.name, flush=True)
+                write_arrays(path, measured(run, folder))
+    except FolderInUseError:
+        print(f"Skipped, because another process works on it: {folder}", flush=True)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays of float32 as a compressed file."""
+    results.write_statistics(path, {name: array.astype(np.float32) for name, array in arrays.items()})
+
+
+def measured(run: Run, folder: Path) -> dict[str, Array]:
+    """Return sums and numbers [sentences, 2] by the name of the score, with its split.
+
+    The attributions of the validation split are those of the first seed only: they choose the best method.
+    """
+    import seq2seq_lab
+
+    loaded = seq2seq_lab.load(folder, device="cpu")
+    data = read_data(loaded, True)
+    found = {f"test/{name}": rows for name, rows in kept(loaded, data.tests[0].first(FIRST)).items()}
+    splits = {"test": data.tests[0], **({"val": data.validation} if run.seed == 1 else {})}
+    for prefix, split in splits.items():
+        found |= {f"{prefix}/{name}": rows for name, rows in explained(loaded, split.first(FIRST)).items()}
+    return found
+
+
+def kept(loaded: Any, split: Any) -> dict[str, Array]:
+    """Return how many of the most probable tokens stay the same if the attention of one step is changed."""
+    forced = loaded.forced([*split.text.source], [*split.text.target])
+    found = interventions.intervene(loaded.model, forced, KINDS, ["step"], seed=1)
+    by_kind = {kind: (one.kept, one.changed, one.sentence) for (kind, _), one in found.items()}
+    united = [by_kind[kind] for kind in interventions.UNITED]
+    by_kind["union"] = (
+        np.any([kept & changed for kept, changed, _ in united], axis=0),
+        np.any([changed for _, changed, _ in united], axis=0),
+        united[0][2],
+    )
+    return {
+        f"kept_{kind}": np.stack(
+            [np.bincount(sentence[changed], of, len(split.text)) for of in (kept[changed], changed[changed])],
+            axis=1,
+        )
+        for kind, (kept, changed, sentence) in by_kind.items()
+    }
+
+
+def explained(loaded: Any, split: Any) -> dict[str, Array]:
+    """Return the average precision against the grammar's counterfactuals, and the drop when words are deleted."""
+    text, questions = split.text, loaded.questions(split)
+    influences = loaded.task.parts.dataset().influences([*text.source], per_word=1, seed=1)
+    asked = map(questions, range(len(text)))
+    found = []
+    with progress_bar("Attributions") as advance:
+        for one in comparison.explain(asked, METHODS, gold=text.gold, influences=influences):
+            found.append(one.measures)
+            advance(len(found), len(text))
+    names = {"average_precision": "average_precision", "area": "deletion"}
+    return {
+        f"{name}_{method}": np.array([one[method].get(measure, (0.0, 0.0)) for one in found])
+        for measure, name in names.items()
+        for method in METHODS
+    }
+
+
+def mean_of_sums(totals_SK: Array) -> Array:
+    """Return the means of S sums and numbers."""
+    means: Array = totals_SK[:, 0] / totals_SK[:, 1]
+    return means
+
+
+def add(run: Run, folder: Path) -> None:
+    """Add what was measured to the line of a run, if both exist."""
+    path = folder / MEASURED
+    lines = read_lines(RESULTS)
+    own = [line for line in results.current(lines) if is_of(line, run)]
+    if not (path.exists() and own):
+        return
+    (line,) = own
+    with np.load(path, allow_pickle=False) as loaded:
+        arrays = dict(loaded)
+    scores = {name: round(float(mean_of_sums(rows.sum(0)[None])[0]), 4) for name, rows in arrays.items()}
+    if line.scores.items() >= scores.items():
+        return
+    assert line.statistics is not None
+    kept = results.read_statistics(line) | {
+        name: array for name, array in arrays.items() if name.startswith("test/")
+    }
+    results.write_statistics(RESULTS.parent / STATISTICS / line.statistics, kept)
+    new = replace(line, scores=line.scores | scores)
+    results.write_lines(RESULTS, [new if one is line else one for one in lines])
+    print(f"added: {folder.name}")
+
+
+def is_of(line: Line, run: Run) -> bool:
+    """Return whether a line is that of a planned run."""
+    return line.seed == run.seed and unseeded(line.command) == unseeded(run.command)
+
+
+def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Return the generated parts of the page by name."""
+    cells = [cell for cell in planned.cells() if cell.table == EXPLANATION]
+    groups = {cell.command: runs_of(lines, cell) for cell in cells}
+    tested = [groups[cell.command] for cell in tested_cells()]
+    recorded = [same for same in groups.values() if same]
+    found = {"described": described(recorded) if recorded else [UNFINISHED]}
+    if any(len(same) < 2 for same in tested):
+        return found | {name: [UNFINISHED] for name in ("tested", "answers", "errors")}
+    columns = shown_columns(tested)
+    control = groups[tested_cells()[0].command]
+    return found | {
+        "tested": scores_table(tested, columns),
+        "answers": answers(tested, [column for column in columns if column.margin]),
+        "errors": errors(tested, control, [column for column in columns if column.margin]),
+    }
+
+
+def runs_of(lines: Sequence[Line], cell: planned.Cell) -> list[Line]:
+    """Return the recorded runs of a cell; of a tested one those that were measured."""
+    measured = cell.command in {one.command for one in tested_cells()}
+    return [
+        line
+        for line in results.current(lines)
+        if any(is_of(line, Run(cell, seed)) for seed in cell.seeds)
+        and (not measured or "test/kept_union" in line.scores)
+    ]
+
+
+def shown_columns(tested: Sequence[Sequence[Line]]) -> list[Column]:
+    """Return the columns; of the attributions, attention and the method of the highest AP on the validation split."""
+    start = "average_precision_"
+
+    def on_validation(method: str) -> float:
+        found = (line.scores.get(f"val/{start}{method}") for same in tested for line in same)
+        return float(np.mean([value for value in found if value is not None]))
+
+    kept = {"attention", max(METHODS[1:], key=on_validation)}
+    return [
+        column
+        for column in COLUMNS
+        if not column.name.startswith((start, "deletion_"))
+        or column.name.removeprefix(start).removeprefix("deletion_") in kept
+    ]
+
+
+def described(groups: Sequence[Sequence[Line]]) -> list[str]:
+    """Return a table of all cells with three seeds each."""
+    columns = [column for column in COLUMNS if column.name in SHOWN]
+    return scores_table([[line for line in same if line.seed in planned.SEEDS] for same in groups], columns)
+
+
+def scores_table(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:
+    """Return a table of means and standard deviations over the seeds."""
+    rows = [[label(same), str(len(same)), *(cell(same, column) for column in columns)] for same in groups]
+    return table(["settings", "seeds", *(column.head for column in columns)], rows, 1)
+
+
+def label(same: Sequence[Line]) -> str:
+    """Return the decoder and the attention function of runs."""
+    words = [word.partition("=") for word in unseeded(same[0].command)]
+    return ", ".join(value for key, _, value in words if key in ("decoder", "attention"))
+
+
+def cell(same: Sequence[Line], column: Column) -> str:
+    """Format the mean of a column over the seeds."""
+    values = [value for line in same if (value := column.value(line)) is not None]
+    return mean_and_deviation(values, f".{column.digits}f")
+
+
+def statistics(line: Line, column: Column) -> Array:
+    """Return the statistics per sentence of a column."""
+    rows: Array = results.read_statistics(line)[f"test/{column.name}"].astype(np.float64)
+    return rows
+
+
+def sampled(groups: Sequence[Sequence[Line]], column: Column) -> tuple[list[Array], list[Array], int]:
+    """Return the scores of the runs of each group, those on bootstrap samples, and the number of clusters of sentences."""
+    rows = [[statistics(line, column) for line in same] for same in groups]
+    clusters = results.read_statistics(groups[0][0])[f"test/{CLUSTERS}"].astype(int)[: len(rows[0][0])]
+    observed, resampled = resample(
+        column.values, [*itertools.chain.from_iterable(rows)], clusters, EXAMPLE_SAMPLES
+    )
+    ends = np.cumsum([len(same) for same in groups])[:-1]
+    return np.split(observed, ends), np.split(resampled, ends, axis=1), len(np.unique(clusters))
+
+
+def answers(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:
+    """Return a table with the answer for each pair of groups and each column."""
+    texts = [answers_of(compare_scores(*sampled(groups, column)), column) for column in columns]
+    pairs = zip(*pairs_of(len(groups)), strict=True)
+    rows = [
+        [f"{label(groups[one])} → {label(groups[other])}", *of_pair]
+        for (one, other), *of_pair in zip(pairs, *texts, strict=True)
+    ]
+    return table(["pair", *(column.head for column in columns)], rows, 1)
+
+
+def answers_of(differences: Differences, column: Column) -> list[str]:
+    """Return the answer for each pair: equal within the margin, different by how much, or not decided."""
+    assert column.margin is not None
+    p_values = holm(differences.p_values().tolist())
+    equal = differences.within(column.margin)
+    return [
+        "equal" if same else f"{value:+.{column.digits}f}" if p <= LEVEL else "not decided"
+        for value, p, same in zip(differences.values_P, p_values, equal, strict=True)
+    ]
+
+
+def errors(groups: Sequence[Sequence[Line]], control: Sequence[Line], columns: Sequence[Column]) -> list[str]:
+    """Return how often the test errs for equal groups: in simulations with the variances of the runs, and on real runs."""
+    size = min(map(len, groups))
+    chosen = picks(len(control), len(control), True, min(size, len(control) // 2), PAIRS)
+    rows = []
+    for column in columns:
+        assert column.margin is not None
+        observed, resampled, clusters = sampled([control], column)
+        scenario = scenario_of(observed[0], resampled[0], sampled(groups, column), size)
+        of_real = [
+            compare_scores(
+                [observed[0][[*part]] for part in pick], [resampled[0][:, [*part]] for part in pick], clusters
+            )
+            for pick in chosen
+        ]
+        drawn = [{*one, *other} for one, other in chosen]
+        generator = np.random.default_rng(1)
+        rows.append(
+            [
+                column.head,
+                f"{column.margin:g}",
+                f"{familywise_rate(scenario, TRIALS, generator):.1%}",
+                f"{equal_rate(scenario, column.margin, TRIALS):.1%}",
+                str(jackknife([one.p_values()[0] <= LEVEL for one in of_real], drawn)),
+                str(jackknife([bool(one.within(column.margin)[0]) for one in of_real], drawn)),
+            ]
+        )
+    heads = ["column", "margin", "different, simulated", "equal, simulated", "different, real", "equal, real"]
+    about = f"- real: pairs of groups of {len(chosen[0][0])} of the {len(control)} runs of `{label(control)}`"
+    return [*table(heads, rows, 1), "", *filled(about, "  ")]
+
+
+def scenario_of(
+    observed: Array, resampled: Array, tested: tuple[list[Array], list[Array], int], size: int
+) -> Scenario:
+    """Return groups of equal means with the variances of real runs, and the largest error from the sentences of any pair."""
+    found = compare_scores(*tested)
+    interaction = interaction_variance(resampled)
+    of_seeds = max(0.0, float(observed.var(ddof=1)) - interaction)
+    groups = len(tested[0])
+    return Scenario(
+        counts=(size,) * groups,
+        deviations=(of_seeds**0.5,) * groups,
+        clusters=tested[2],
+        examples=float(found.variances_P3[:, 2].max()) ** 0.5,
+        interaction=interaction**0.5,
+    )
+
+
+if __name__ == "__main__":
+    main()

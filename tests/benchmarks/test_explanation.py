@@ -1,0 +1,102 @@
+"""The tables of docs/explanation.md, from runs whose scores are drawn."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import explanation, planned, results
+from benchmarks.explanation import COLUMNS, METHODS, parts
+from benchmarks.planned import EXPLANATION
+from benchmarks.results import RESULTS, Line
+from seq2seq_lab.reporting.score_tables import CLUSTERS
+
+AP = "average_precision_"
+SENTENCES = 100
+WORSE = explanation.tested_cells()[1].command  # all its columns are worse
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
+    """All planned runs: the scores of two seeds differ by less than the margins, those of `WORSE` by more."""
+    draw = np.random.default_rng(1)
+    statistics: dict[str, dict[str, Any]] = {}
+    made = []
+    easy = {column.name: draw.uniform(0, 2, SENTENCES) for column in COLUMNS}
+    for run in planned.runs():
+        if run.cell.table != EXPLANATION:
+            continue
+        own: dict[str, Any] = {f"test/{CLUSTERS}": np.arange(SENTENCES)}
+        for column in COLUMNS:
+            mean = 0.5 + 0.002 * draw.standard_normal() + 0.2 * (run.cell.command == WORSE)
+            totals = easy[column.name] * mean
+            own[f"test/{column.name}"] = np.stack([totals, easy[column.name]], 1)
+        scores = {
+            name: float(rows[:, 0].sum() / rows[:, 1].sum()) for name, rows in own.items() if rows.ndim == 2
+        }
+        scores |= {f"val/{AP}{method}": 0.5 + 0.1 * (method == "occlusion") for method in METHODS}
+        name = f"{len(made)}.npz"
+        statistics[name] = own
+        made.append(
+            Line(None, run.command, "0" * 40, run.seed, "2 cores of a test", scores, {}, statistics=name)
+        )
+    monkeypatch.setattr(results, "read_statistics", lambda line: statistics[line.statistics])
+    monkeypatch.setattr(explanation, "TRIALS", 200)
+    monkeypatch.setattr(explanation, "PAIRS", 20)
+    monkeypatch.setattr(
+        explanation.Column, "values", property(lambda column: lambda s: column.scale * s[:, 0] / s[:, 1])
+    )
+    return made
+
+
+def rows_of(part: list[str]) -> list[list[str]]:
+    return [[one.strip() for one in line.strip("|").split("|")] for line in part if line.startswith("|")]
+
+
+def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
+    found = parts(lines)
+    heads, _, *rows = rows_of(found["answers"])
+    assert len(rows) == 15
+    assert [head for head in heads if head.startswith("AP")] == ["AP, attention", "AP, occlusion"]
+    for pair, *answers in rows:
+        if "multiplicative" in pair:
+            assert all(answer[0] in "+-" for answer in answers), pair
+            sign = "-" if pair.startswith("luong, multiplicative") else "+"
+            assert {answer[0] for answer in answers} == {sign}
+        else:
+            assert {*answers} == {"equal"}, pair
+    assert len(rows_of(found["tested"])) == 2 + 6
+    assert len(rows_of(found["described"])) == 2 + 24
+    for _, _, different, equal, *_ in rows_of(found["errors"])[2:]:
+        assert float(different.rstrip("%")) < 10
+        assert equal == "100.0%"
+
+
+def test_a_wide_spread_over_seeds_decides_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = results.read_statistics
+
+    def noisy(line: Line) -> dict[str, Any]:
+        spread = 0.1 * np.random.default_rng(line.seed).standard_normal()
+        own = read(line)
+        return {
+            name: rows if rows.ndim < 2 else rows + spread * rows[:, 1:] * [1, 0]
+            for name, rows in own.items()
+        }
+
+    monkeypatch.setattr(results, "read_statistics", noisy)
+    _, _, *rows = rows_of(parts(lines)["answers"])
+    assert {answer for pair, *answers in rows if "multiplicative" not in pair for answer in answers} == {
+        "not decided"
+    }
+
+
+def test_nothing_is_said_of_cells_without_all_measures(lines: list[Line]) -> None:
+    found = parts([line for line in lines if line.command.split(" seed=")[0] != WORSE])
+    assert found["answers"] == found["tested"] == [explanation.UNFINISHED]
+    assert len(rows_of(found["described"])) == 2 + 23
+
+
+def test_the_page_has_all_parts() -> None:
+    text = RESULTS.with_name("explanation.md").read_text("utf-8")
+    for name in ("described", "tested", "answers", "errors"):
+        assert f"<!-- {name}: " in text
