@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.by.split(",") if options.by else (),
             options.baseline,
             options.metric,
+            margin=options.margin,
             p_of_median_runs=options.p_of_median_runs,
             for_page=options.html is not None,
         )
@@ -89,6 +90,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
+    )
+    arguments.add_argument(
+        "--margin",
+        type=float,
+        metavar="M",
+        help="also test whether rows are equal: whether their means differ by less than M, in the unit of the metric "
+        "(BLEU: points; a metric shown in %%: 0.01 for one percentage point)",
     )
     arguments.add_argument(
         "--p-of-median-runs",

@@ -1,6 +1,7 @@
 """The comparison of groups of runs: means over the seeds, and the significance of differences from a baseline."""
 
 import html
+import math
 import re
 import statistics
 import string
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seq2seq_lab.config.run_folders import named_folder
-from seq2seq_lab.errors import UserError, did_you_mean, require_list
+from seq2seq_lab.errors import UserError, did_you_mean, require, require_list
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
@@ -20,10 +21,11 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import mean_and_deviation, print_table, with_spread
 
-DIFFERENCE, P_SEEDS, SEEDS, P_MODELS = (
+DIFFERENCE, P_SEEDS, SEEDS, EQUAL, P_MODELS = (
     "difference [95% CI]",
     "p, seeds",
     "seeds to decide",
+    "equal",
     "p, these two models",
 )
 JOINT_WIDTH = 50  # characters of the names of settings in one heading
@@ -71,6 +73,7 @@ class Table:
         metrics: the declarations of all metrics by name.
         comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
         model_comparisons: the number of comparisons that `Line.p_models` is corrected for.
+        margin: within which two lines count as equal, in the unit of the metric; None if this is not tested.
         chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
         warnings: differences between the runs other than their settings.
         pairs: the differences of all pairs of lines, the better one first; p is corrected for all of them.
@@ -82,6 +85,7 @@ class Table:
     metrics: dict[str, Declaration]
     comparisons: int
     model_comparisons: int
+    margin: float | None
     chosen: bool
     warnings: tuple[str, ...]
     pairs: dict[Pair, Difference]
@@ -114,6 +118,7 @@ class Table:
             DIFFERENCE: bool(differences),
             P_SEEDS: any(one.p is not None for one in differences),
             SEEDS: any(one.open for one in differences),
+            EQUAL: any(one.equal is not None for one in differences),
             P_MODELS: bool(self.model_comparisons),
         }
         return tuple(name for name, has_values in shown.items() if has_values)
@@ -135,6 +140,7 @@ def compare_folders(
     baseline: str | None = None,
     metric: str | None = None,
     *,
+    margin: float | None = None,
     p_of_median_runs: bool = False,
     for_page: bool = False,
 ) -> Table:
@@ -151,7 +157,7 @@ def compare_folders(
     require_list("compare", "folders", folders, "folders")
     require_list("compare", "settings", by, "by")
     runs, skipped = find_runs(map(named_folder, folders), for_page)
-    table = compare(group_runs(runs, by), baseline, metric, p_of_median_runs=p_of_median_runs)
+    table = compare(group_runs(runs, by), baseline, metric, margin=margin, p_of_median_runs=p_of_median_runs)
     return replace(table, skipped=tuple(skipped))
 
 
@@ -160,6 +166,7 @@ def compare(
     baseline: str | None,
     metric: str | None = None,
     *,
+    margin: float | None = None,
     p_of_median_runs: bool = False,
 ) -> Table:
     """Return the groups, best first, with the significance of their differences from a baseline.
@@ -172,11 +179,16 @@ def compare(
     Args:
         baseline: a group's label, or a value that only one group has; None for the best.
         metric: the name of the metric to compare by; None for the primary metric of the runs' task.
+        margin: also test whether two groups are equal: whether their means differ by less than this, in the unit of the
+            metric.
         p_of_median_runs: also test the runs of median score.
 
     Raises:
-        UserError: the group or the metric does not exist.
+        UserError: the group or the metric does not exist, or the margin is not positive.
     """
+    require(
+        margin is None or 0 < margin < math.inf, "--margin", margin, "a positive number, such as 0.5 for BLEU"
+    )
     metrics: dict[str, Declaration] = {}
     runs = [run for group in groups for run in group.runs]
     for run in runs:
@@ -189,7 +201,7 @@ def compare(
     key, sign = f"test/{metric}", -1 if metrics[metric].higher_is_better else 1
     ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
     base = None if baseline is None else find_group(ordered, baseline)
-    tests = Tests(metrics[metric], metric, key, ordered, base)
+    tests = Tests(metrics[metric], metric, key, ordered, base, margin)
     differences, comparisons = tests.differences()
     p_models, model_comparisons = tests.p_of_median_runs() if p_of_median_runs else ({}, 0)
     tested = {base for base, _ in (*differences, *p_models)}
@@ -208,6 +220,7 @@ def compare(
         metrics=metrics,
         comparisons=comparisons,
         model_comparisons=model_comparisons,
+        margin=margin,
         chosen=baseline is not None,
         warnings=(
             *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
@@ -329,7 +342,7 @@ def difference_cell(table: Table, line: Line, name: str, digits: int | None = No
         digits: after the decimal point of the difference; None for those of the metric.
     """
     if line.group is line.base:
-        return "–" if name == SEEDS else "baseline"
+        return "–" if name in (SEEDS, EQUAL) else "baseline"
     found = line.difference
     if name == P_MODELS:
         return "–" if line.p_models is None else p_text(line.p_models)
@@ -339,6 +352,8 @@ def difference_cell(table: Table, line: Line, name: str, digits: int | None = No
         return "–" if found.p is None else p_text(found.p)
     if name == SEEDS:
         return seeds_text(found)
+    if name == EQUAL:
+        return "–" if found.equal is None else "yes" if found.equal else "not shown"
     return difference_text(found, with_digits(table.metrics[table.metric].format, digits))
 
 
@@ -404,6 +419,8 @@ def difference_notes(table: Table) -> Iterator[str]:
         DIFFERENCE: f"{DIFFERENCE}: of the means, over seeds and test examples; not corrected.",
         P_SEEDS: f"{P_SEEDS}: of lines of {LEAST_TESTED} or more runs; {correction(table.comparisons)}.",
         SEEDS: f"{SEEDS}: seeds of both lines with which a difference of this size would be found in {POWER:.0%} of cases.",
+        EQUAL: f"{EQUAL}: two one-sided tests at the 5% level place the difference within ±{table.margin}, which should be "
+        "chosen before the scores are seen; not corrected.",
         P_MODELS: f"{P_MODELS}: paired bootstrap of the runs of median {table.label}, a test of these runs, not of their "
         f"settings; {correction(table.model_comparisons)}.",
     }

@@ -34,12 +34,14 @@ class Difference:
         p: two-sided p-value, Holm-corrected for the comparisons of the table; None if a line has two runs.
         seeds: the number of seeds of both lines that would decide the difference if it is not significant; None if
             `MAX_SEEDS` are too few.
+        equal: whether the lines are equal within the margin; None without a margin, or if p is.
     """
 
     value: float
     half_width: float
     p: float | None
     seeds: int | None
+    equal: bool | None = None
 
     @property
     def open(self) -> bool:
@@ -59,6 +61,7 @@ class Tests:
         key: of the metric in `result.json`.
         ordered: the groups, best first.
         base: the baseline that the user named.
+        margin: within which two groups count as equal, in the unit of the metric.
     """
 
     declared: Declaration
@@ -66,6 +69,7 @@ class Tests:
     key: str
     ordered: Sequence[Group]
     base: Group | None
+    margin: float | None = None
 
     @functools.cached_property
     def usable(self) -> dict[Group, list[Run]]:
@@ -123,10 +127,12 @@ class Tests:
                 compared.half_widths().tolist(),
                 compared.p_values().tolist(),
                 compared.seeds_to_decide(max(1, self.comparisons)),
+                compared.within(math.inf if self.margin is None else self.margin).tolist(),
             )
-            for (one, other), value, half_width, p, seeds in zip(*columns, strict=True):
+            for (one, other), value, half_width, p, seeds, within in zip(*columns, strict=True):
                 is_tested = min(len(one.runs), len(other.runs)) >= LEAST_TESTED
-                found[one, other] = Difference(value, half_width, p if is_tested else None, seeds)
+                equal = within if is_tested and self.margin is not None else None
+                found[one, other] = Difference(value, half_width, p if is_tested else None, seeds, equal)
                 found[other, one] = replace(found[one, other], value=-value)
         return found
 

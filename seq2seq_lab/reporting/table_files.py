@@ -38,6 +38,7 @@ def as_csv(table: Table) -> str:
         "runs",
         *(f"{key} {end}" for key in keys for end in ("mean", "std")),
         *("baseline", "difference", "95% CI low", "95% CI high", "p over seeds", "seeds to decide"),
+        *([] if table.margin is None else [f"equal within {table.margin}"]),
         *([P_MODELS] if table.model_comparisons else []),
         f"test/{table.metric} signature",
     ]
@@ -72,6 +73,8 @@ def _test_fields(table: Table, line: Line) -> list[object]:
     else:
         ends = (found.value - found.half_width, found.value + found.half_width)
         fields += [found.value, *ends, found.p, seeds_text(found).removeprefix("–")]
+    if table.margin is not None:
+        fields.append("" if found is None or found.equal is None else found.equal)
     return [*fields, *([line.p_models] if table.model_comparisons else [])]
 
 

@@ -473,6 +473,36 @@ def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path
     assert alone.tests == ()
 
 
+def test_lines_are_equal_within_a_margin(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "single", "dot", 1, 0.95)
+    folders = [str(study), str(tmp_path)]
+    found = comparison.compare_folders(folders)
+    rows = [[run.statistics["bleu"] for run in group.runs] for group in found.groups if len(group.runs) == 3]
+    compared = compare_means(Bleu().values, rows, np.arange(60))
+    widest = abs(compared.values_P[0]) + compared.critical_values(0.1)[0] * compared.errors_P[0]
+    main([*folders, "--margin", str(round(widest + 0.01, 3)), "--csv", str(tmp_path / "table.csv")])
+    assert (
+        f"two one-sided tests at the 5% level place the difference within ±{widest + 0.01:.3f}"
+        in " ".join(capsys.readouterr().out.split())
+    )
+    answers = {}
+    for margin in (widest - 0.01, widest + 0.01):
+        heads, cells, _ = comparison.cells(comparison.compare_folders(folders, margin=margin))
+        answers[margin] = {row[0]: row[heads.index("equal")] for row in cells}
+    near, far = answers.values()
+    assert near == {"dot": "–", "additive": "–", "multiplicative": "not shown", "none": "not shown"}
+    assert far == near | {"multiplicative": "yes"}
+    with (tmp_path / "table.csv").open(encoding="utf-8") as file:
+        written = {row["attention"]: row[f"equal within {widest + 0.01:.3f}"] for row in csv.DictReader(file)}
+    assert written == {"dot": "", "additive": "", "multiplicative": "True", "none": "False"}
+    for margin in ("0", "-1", "nan", "inf"):
+        with pytest.raises(SystemExit):
+            main([*folders, "--margin", margin])
+        assert "--margin=" in capsys.readouterr().err
+
+
 def test_a_named_baseline_is_compared_with_each_other_line(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     rows = [[run.statistics["bleu"] for run in group.runs] for group in groups]
