@@ -1,0 +1,200 @@
+"""`lesson grade`: check a folder of submissions, each in a process with a time limit, and write the points."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import seq2seq_lab
+from seq2seq_lab.errors import UserError, print_visible, require
+from seq2seq_lab.files import write_atomically
+from seq2seq_lab.lesson.checks import RUNS, properties_of
+from seq2seq_lab.lesson.properties import Result, name_of
+
+SUFFIXES = (".ipynb", ".py")
+POINTS = "points.json"
+GRADESCOPE = "results.json"
+CHECKED = (0, 1, 2)  # the statuses of `lesson check`
+
+
+class Graded(NamedTuple):
+    """The results of a submission.
+
+    Attributes:
+        end: why the process ended before all properties were checked; empty if it did not.
+        results: one for each property of each exercise.
+    """
+
+    name: str
+    student: str
+    end: str
+    seconds: float
+    results: list[Result]
+
+    @property
+    def score(self) -> int:
+        """The number of properties that hold, a point for each."""
+        return sum(not result.problem for result in self.results)
+
+
+def grade(folder: Path, exercises: Sequence[str], limit: float, output: Path) -> None:
+    """Check all submissions, print a line for each, and write the points.
+
+    Args:
+        folder: has a file or a folder for each submission.
+        limit: seconds for each submission.
+        output: a new folder for `POINTS`, and `GRADESCOPE` in a folder for each submission.
+
+    Raises:
+        UserError: there are no submissions, or the output exists.
+    """
+    submissions = submissions_in(folder)
+    require(limit > 0, "--time-limit", limit, "more than 0 seconds")
+    if output.exists():
+        raise UserError(f"{output} exists. Choose another folder with --output.")
+    wanted = [(exercise, name_of(one)) for exercise in exercises for one in properties_of(exercise)]
+    output.mkdir(parents=True)
+    points = {}
+    for name, path in submissions.items():
+        graded = grade_submission(name, path, wanted, limit)
+        (output / name).mkdir()
+        write_json(output / name / GRADESCOPE, gradescope(graded))
+        points[name] = {
+            **{"score": graded.score, "max_score": len(wanted), "student": graded.student, "end": graded.end},
+            "seconds": round(graded.seconds, 1),
+            "exercises": {
+                exercise: sum(one.exercise == exercise and not one.problem for one in graded.results)
+                for exercise in exercises
+            },
+        }
+        write_json(output / POINTS, points)
+        print_visible(f"{name}  {graded.score} of {len(wanted)}" + (f"  {graded.end}" if graded.end else ""))
+        sys.stdout.flush()
+
+
+def submissions_in(folder: Path) -> dict[str, Path]:
+    """Return the submissions by name: the notebooks and Python files of a folder, and its folders.
+
+    Raises:
+        UserError: there are none, or two have one name.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder. Give the folder of the submissions.")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__")) or not (path.is_dir() or is_submitted(path, folder)):
+            continue
+        name = path.name if path.is_dir() else path.stem
+        if name in found:
+            raise UserError(f"{found[name]} and {path} have one name. Rename one, or put both in one folder.")
+        found[name] = path
+    if not found:
+        raise UserError(
+            f"{folder} has no submissions. Give a folder with notebooks, Python files or folders."
+        )
+    return found
+
+
+def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], limit: float) -> Graded:
+    """Check a copy of a submission in its own process."""
+    # A submission may leave files that cannot be removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        copy, lines = Path(temporary) / "submission", Path(temporary) / "results.jsonl"
+        if path.is_dir():
+            shutil.copytree(path, copy, symlinks=True)
+        else:
+            copy.mkdir()
+            shutil.copy(path, copy)
+        files = sorted(str(one.relative_to(copy)) for one in copy.rglob("*") if is_submitted(one, copy))
+        start = time.monotonic()
+        end = run_limited([f"./{file}" for file in files] + ["--results", str(lines)], copy, limit)
+        seconds = time.monotonic() - start
+        try:
+            found, student = read_results(lines)
+        except (ValueError, KeyError, TypeError):
+            found, student, end = {}, "", "the submission has changed its results"
+    seen = {exercise for exercise, _ in found}
+    results = []
+    for exercise, property_name in wanted:
+        missing = found.get(("", RUNS)) or end
+        if not missing and exercise in seen:
+            missing = "the process ended before this property"
+        missing = missing or f"no file defines the function {exercise}"
+        results.append(Result(exercise, property_name, found.get((exercise, property_name), missing)))
+    return Graded(name, student, end, seconds, results)
+
+
+def is_submitted(path: Path, folder: Path) -> bool:
+    """Return whether a file of a submission may contain a solution; hidden folders have copies that Jupyter saves."""
+    hidden = any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
+    return not hidden and path.suffix in SUFFIXES and path.is_file()
+
+
+def read_results(path: Path) -> tuple[dict[tuple[str, str], str], str]:
+    """Return the problem of each (exercise, property) and the ID of the student.
+
+    Raises:
+        ValueError, KeyError, TypeError: the lines are not those of `checks.report`.
+    """
+    if not path.is_file():
+        return {}, ""
+    complete = path.read_text("utf-8").split("\n")[:-1]  # the process may have ended within a line
+    records = [json.loads(line) for line in complete]
+    found: dict[tuple[str, str], str] = {}
+    for one in records:
+        found.setdefault((str(one["exercise"]), str(one["name"])), str(one["problem"]))
+    return found, str(records[-1]["student"]) if records else ""
+
+
+def run_limited(arguments: Sequence[str], folder: Path, limit: float) -> str:
+    """Run `lesson check`, and end it and the processes that it has started; return why it ended early, or "".
+
+    Its output is discarded: the results are in a file.
+    """
+    root = str(Path(seq2seq_lab.__file__).parents[1])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "seq2seq_lab.lesson", "check", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        status = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return f"the time limit of {limit:g} s was reached"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if status < 0:
+        return f"the process ended with {signal.Signals(-status).name}"
+    return f"the process ended with status {status}" if status not in CHECKED else ""
+
+
+def gradescope(graded: Graded) -> dict[str, Any]:
+    """Return the results of a submission in the format of Gradescope's `results.json`."""
+    tests = [
+        {
+            **{"name": f"{one.exercise}: {one.name}", "score": int(not one.problem), "max_score": 1},
+            "output": one.problem or "passed",
+        }
+        for one in graded.results
+    ]
+    return {"tests": tests, "score": graded.score}
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value of JSON."""
+    write_atomically(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
