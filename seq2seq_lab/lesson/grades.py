@@ -127,7 +127,7 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
         missing = found.get(("", RUNS)) or end
         if not missing and exercise in seen:
             missing = "the process ended before this property"
-        missing = missing or f"no file defines the function {exercise}"
+        missing = missing or f"no file defines {exercise}, or the process ended before its checks"
         results.append(Result(exercise, property_name, found.get((exercise, property_name), missing)))
     return Graded(name, student, end, seconds, results)
 

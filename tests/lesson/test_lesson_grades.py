@@ -1,0 +1,144 @@
+"""`lesson grade`: one submission cannot disturb the others."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from mistakes import code_of
+from test_lesson_checks import solved, status_of
+
+from seq2seq_lab.lesson.checks import properties_of
+from seq2seq_lab.lesson.properties import name_of
+
+LIMIT = 15  # seconds; a check of BLEU takes one or two
+COUNT = len(properties_of("bleu"))
+RIGHT = code_of("bleu", {}).replace("import torch\n", "")
+WRONG = code_of("bleu", {"min(1, math.exp(1 - r / c))": "1"})
+
+
+def after_properties(count: int, then: str) -> str:
+    """Return a solution that does something else after so many properties have been checked."""
+    wrapped = f"""
+import os, signal, sys, subprocess, time
+calls = []
+right = bleu
+def bleu(hypotheses, references):
+    calls.append(hypotheses)
+    if len(calls) > {count}:
+        {then}
+    return right(hypotheses, references)
+"""
+    return RIGHT + wrapped
+
+
+@pytest.mark.slow
+def test_a_folder_of_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, output = tmp_path / "submissions", tmp_path / "graded"
+    codes = {
+        "right": RIGHT,
+        "wrong": WRONG,
+        "loop": after_properties(2, "while True: pass"),
+        "exits": "import sys\nsys.exit(0)\n",
+        "exits_in_the_function": after_properties(2, "sys.exit(0)"),
+        "ends_its_process": after_properties(2, "os._exit(0)"),
+        "ends_its_process_first": "import os\nos._exit(1)\n",
+        "ends_with_status_3": after_properties(2, "os._exit(3)"),
+        "crashes": after_properties(2, "os.kill(os.getpid(), signal.SIGSEGV)"),
+        "floods": after_properties(2, "print('x' * 10_000_000); os.write(2, b'x' * 10_000_000)"),
+        "leaves_a_process": after_properties(2, "subprocess.Popen(['sleep', '601.5'], stdout=None)"),
+        "leaves_a_locked_folder": "import os\nos.makedirs('a/b')\nos.chmod('a', 0)\n" + RIGHT,
+        "reads_input": "input()\n" + RIGHT,
+        "changes_its_results": "import sys\nopen(sys.argv[-1], 'w').write('1\\n')\n" + RIGHT,
+        "other": "def blue():\n    pass\n",
+    }
+    folder.mkdir()
+    for name, code in codes.items():
+        (folder / f"{name}.py").write_text(code)
+    (folder / "notebook").mkdir()
+    notebook = solved("bleu", "from helper import right\ndef bleu(a, b):\n    return right(a, b)\n", "anna")
+    (folder / "notebook" / "mine.ipynb").write_text(json.dumps(notebook))
+    (folder / "notebook" / "helper.py").write_text(RIGHT.replace("def bleu", "def right"))
+    (folder / "notebook" / ".ipynb_checkpoints").mkdir()
+    (folder / "notebook" / ".ipynb_checkpoints" / "mine-checkpoint.ipynb").write_text("{}")
+    (folder / "empty").mkdir()
+    (folder / "readme.txt").write_text("not a submission")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    start = time.monotonic()
+    options = ["--exercises", "4", "--time-limit", LIMIT, "--output", output]
+    assert status_of("grade", folder, *options) == 0
+    assert time.monotonic() - start < 120
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+    points = json.loads((output / "points.json").read_text())
+    assert points.keys() == {*codes, "notebook", "empty"}
+    scores = {name: one["score"] for name, one in points.items()}
+    full = ("right", "notebook", "floods", "leaves_a_process", "leaves_a_locked_folder")
+    assert {name: scores[name] for name in full} == dict.fromkeys(full, COUNT)
+    assert scores["wrong"] == COUNT - 3
+    partly = ("loop", "exits_in_the_function", "ends_its_process", "ends_with_status_3", "crashes")
+    assert {name: scores[name] for name in partly} == dict.fromkeys(partly, 2)
+    none = ("exits", "ends_its_process_first", "reads_input", "changes_its_results", "other", "empty")
+    assert {name: scores[name] for name in none} == dict.fromkeys(none, 0)
+    assert points["notebook"]["student"] == "anna"
+    assert points["loop"]["end"] == f"the time limit of {LIMIT} s was reached"
+    assert points["ends_with_status_3"]["end"] == "the process ended with status 3"
+    assert points["crashes"]["end"] == "the process ended with SIGSEGV"
+    assert points["right"] | {"seconds": 0} == {
+        **{"score": COUNT, "max_score": COUNT, "student": "", "end": "", "seconds": 0},
+        "exercises": {"bleu": COUNT},
+    }
+    assert f"wrong  {COUNT - 3} of {COUNT}" in capsys.readouterr().out.splitlines()
+
+    for name, score in scores.items():
+        results = json.loads((output / name / "results.json").read_text())
+        assert results.keys() == {"tests", "score"}
+        assert results["score"] == score == sum(test["score"] for test in results["tests"])
+        assert [test["name"] for test in results["tests"]] == [
+            f"bleu: {name_of(one)}" for one in properties_of("bleu")
+        ]
+        for test in results["tests"]:
+            assert test.keys() == {"name", "score", "max_score", "output"}
+            assert test["max_score"] == 1
+            assert (test["output"] == "passed") == test["score"]
+    said = {
+        name: json.loads((output / name / "results.json").read_text())["tests"][-1]["output"]
+        for name in scores
+    }
+    assert "SystemExit" in said["exits"]
+    assert "before this property" in said["ends_its_process"]
+    assert "ended before its checks" in said["ends_its_process_first"]
+    assert "EOFError" in said["reads_input"]
+    assert "bleu" in said["other"]
+    leftover = [
+        path for path in Path("/proc").glob("[0-9]*/cmdline") if _command(path) == b"sleep\000601.5\0"
+    ]
+    assert leftover == []
+
+
+def _command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_errors_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "a.py").write_text("")
+    (tmp_path / "twice").mkdir()
+    for suffix in ("py", "ipynb"):
+        (tmp_path / "twice" / f"a.{suffix}").write_text("")
+    (tmp_path / "none" / "a.py").symlink_to(tmp_path / "nowhere")
+    for arguments, said in (
+        (["missing"], "is not a folder"),
+        (["none"], "no submissions"),
+        (["twice"], "one name"),
+        (["some", "--output", tmp_path / "none"], "--output"),
+        (["some", "--exercises", "4,blue"], "bleu"),
+        (["some", "--time-limit", "0"], "--time-limit"),
+    ):
+        assert status_of("grade", tmp_path / str(arguments[0]), *arguments[1:]) == 2
+        assert said in capsys.readouterr().err
