@@ -102,7 +102,7 @@ def start(options: argparse.Namespace) -> None:
     """Write the notebook of an exercise.
 
     Raises:
-        UserError: there is no such exercise, or the file exists.
+        UserError: the exercise does not exist, or the file does.
     """
     from seq2seq_lab.lesson.notebook import make_notebook
 

@@ -54,7 +54,7 @@ def grade(folder: Path, exercises: Sequence[str], limit: float, output: Path) ->
         output: a new folder for `POINTS`, and `GRADESCOPE` in a folder for each submission.
 
     Raises:
-        UserError: there are no submissions, or the output exists.
+        UserError: the folder has no submissions, or the output exists.
     """
     submissions = submissions_in(folder)
     require(limit > 0, "--time-limit", limit, "more than 0 seconds")

@@ -1,4 +1,4 @@
-"""Notebooks in Jupyter's format 4.5: made from the Markdown file of an exercise, and read."""
+"""Notebooks in Jupyter's format 4.5: write them from the Markdown file of an exercise, and read them."""
 
 import json
 import re

@@ -148,7 +148,7 @@ MISTAKES = [
 
 
 def code_of(exercise: str, changes: dict[str, str]) -> str:
-    """Return the code of a solution with changes, each of which is found."""
+    """Return the code of a solution after changes; each old text must occur in it."""
     code = inspect.getsource(getattr(solutions, exercise))
     for number, old in enumerate(changes):
         assert old in code, old

@@ -1,6 +1,7 @@
 """`lesson check` passes right solutions, and fails planted mistakes in a property that names the mistake's place."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -185,3 +186,16 @@ def test_torch_is_imported_only_for_exercises_that_need_it(tmp_path: Path) -> No
         command = [sys.executable, "-c", code, *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.endswith("False\n")
+
+
+def test_the_page_on_exercises_shows_what_the_program_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lesson.md").read_text("utf-8")
+    code, printed = re.findall(r"^```(?:python|text)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(code)
+    assert status_of("check", "mine.py", "--student", "anna") == 1
+    assert capsys.readouterr().out.startswith(printed)
+    listed = re.findall(r"^\| (\d) \| `(\w+)`", page, re.MULTILINE)
+    assert listed == [(str(number), name) for number, name in enumerate(NAMES, start=1)]

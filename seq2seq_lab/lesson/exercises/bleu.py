@@ -101,7 +101,7 @@ def sentences(solution: Solution, student: Student) -> None:
 
 
 def corrupted(words: Sequence[str], random: Random, share: float) -> list[str]:
-    """Return words of which some are left out, some repeated and some exchanged."""
+    """Leave out, repeat and exchange some words."""
     changed: list[str] = []
     for word in words:
         point = random.random() / share
