@@ -22,6 +22,11 @@ from seq2seq_lab.lesson.properties import Result, name_of
 SUFFIXES = (".ipynb", ".py")
 POINTS = "points.json"
 GRADESCOPE = "results.json"
+# The folder of this package may not be on the path, and files of a submission must not hide modules.
+CHECK = """import sys
+sys.path.append(sys.argv.pop(1))
+from seq2seq_lab.lesson.__main__ import main
+main()"""
 CHECKED = (0, 1, 2)  # the statuses of `lesson check`
 
 
@@ -108,11 +113,11 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
     # A submission may leave files that cannot be removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         copy, lines = Path(temporary) / "submission", Path(temporary) / "results.jsonl"
-        if path.is_dir():
-            shutil.copytree(path, copy, symlinks=True)
-        else:
-            copy.mkdir()
-            shutil.copy(path, copy)
+        try:
+            copy_submission(path, copy)
+        except OSError as error:
+            end = f"it cannot be copied: {error}"
+            return Graded(name, "", end, 0.0, [Result(*one, end) for one in wanted])
         files = sorted(str(one.relative_to(copy)) for one in copy.rglob("*") if is_submitted(one, copy))
         start = time.monotonic()
         end = run_limited([f"./{file}" for file in files] + ["--results", str(lines)], copy, limit)
@@ -130,6 +135,15 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
         missing = missing or f"no file defines {exercise}, or the process ended before its checks"
         results.append(Result(exercise, property_name, found.get((exercise, property_name), missing)))
     return Graded(name, student, end, seconds, results)
+
+
+def copy_submission(path: Path, folder: Path) -> None:
+    """Copy a submission to a new folder."""
+    if path.is_dir():
+        shutil.copytree(path, folder, symlinks=True)
+    else:
+        folder.mkdir()
+        shutil.copy(path, folder)
 
 
 def is_submitted(path: Path, folder: Path) -> bool:
@@ -159,12 +173,9 @@ def run_limited(arguments: Sequence[str], folder: Path, limit: float) -> str:
 
     Its output is discarded: the results are in a file.
     """
-    root = str(Path(seq2seq_lab.__file__).parents[1])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "seq2seq_lab.lesson", "check", *arguments],
+        [sys.executable, "-P", "-c", CHECK, str(Path(seq2seq_lab.__file__).parents[1]), "check", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -179,7 +190,7 @@ def run_limited(arguments: Sequence[str], folder: Path, limit: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if status < 0:
-        return f"the process ended with {signal.Signals(-status).name}"
+        return f"the process ended with signal {-status} ({signal.strsignal(-status)})"
     return f"the process ended with status {status}" if status not in CHECKED else ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2seq_lab.lesson.properties import TOLERANCE, Mismatch, Solution, copied
+from seq2seq_lab.lesson.properties import TOLERANCE, Mismatch, Solution, copied, describe_error
 from seq2seq_lab.lesson.student import Student
 
 
@@ -18,7 +18,7 @@ class Draw:
 
     def __call__(self, *shape: int) -> Tensor:
         """Return a tensor of normal numbers in float64."""
-        return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64)
 
 
 def source_lengths(student: Student) -> list[int]:
@@ -49,15 +49,17 @@ def expect(got: object, expected: Tensor, given: str, tolerance: float = TOLERAN
 
 
 def expect_shape(got: object, shape: Sequence[int], given: str) -> Tensor:
-    """Return what the function returned as a tensor.
+    """Return what the function returned.
 
     Raises:
-        Mismatch: it is not a tensor of this shape.
+        Mismatch: it is not a floating-point tensor of this shape.
     """
     if not isinstance(got, Tensor):
         raise Mismatch(given, f"a tensor of shape {[*shape]}", f"a value of type {type(got).__name__}")
     if got.shape != torch.Size(shape):
         raise Mismatch(given, f"shape {[*shape]}", f"shape {[*got.shape]}")
+    if not got.is_floating_point():
+        raise Mismatch(given, "floating-point numbers", str(got.dtype))
     return got
 
 
@@ -77,18 +79,19 @@ def expect_gradients(
         Mismatch: a gradient differs.
     """
     gradients = []
-    given = "the gradient"
-    for function in (reference, lambda *own: solution(given, *own)):
+    for function in (reference, lambda *own: solution("a call with a gradient", *own)):
         own = [x.clone().requires_grad_() if x.is_floating_point() else x for x in arguments]
         result = function(*own)
         if not isinstance(result, Tensor) or not result.requires_grad:
-            raise Mismatch(given, "a result that has a gradient", f"{type(result).__name__} without one")
-        factors = Draw(student)(*result.shape)
-        (result * factors).sum().backward()  # type: ignore[no-untyped-call]
+            raise Mismatch("a call", "a result that has a gradient", f"{type(result).__name__} without one")
+        try:
+            (result * Draw(student)(*result.shape)).sum().backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:  # such as a change in place of what the gradient needs
+            raise Mismatch("the backward pass", "a gradient", describe_error(error, "")) from error
         gradients.append([x.grad for x in own])
     for name, expected, got in zip(names, *gradients, strict=True):
         if expected is not None:
-            expect(got, expected, f"{given} of {name}")
+            expect(got, expected, f"the gradient of {name}")
 
 
 def expect_unchanged(solution: Solution, arguments: Sequence[Any], names: Sequence[str]) -> None:

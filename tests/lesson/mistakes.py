@@ -49,6 +49,7 @@ MISTAKES = [
         },
     ),
     ("masked_softmax", "gradient", {".softmax(-1)": ".detach().softmax(-1)"}),
+    ("masked_softmax", "gradient", {" * mask_B1S": ".mul_(mask_B1S)"}),
     ("masked_softmax", "unchanged", {"masked_fill(": "masked_fill_("}),
     ("additive_score", "tanh", {"torch.tanh(": "("}),
     ("additive_score", "tanh", {"torch.tanh(": "torch.tanh((", " @ v_A": " @ v_A)"}),

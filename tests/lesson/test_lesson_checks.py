@@ -120,7 +120,21 @@ def test_a_file_that_does_not_run_is_a_failure(
 
 def test_the_results_of_a_wrong_type_are_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.py"
-    for value in ("None", "'text'", "[1, 2, 3]", "float('nan')", "[((1,), 'a')]", "object()"):
+    tensors = [
+        f"arguments[0]{kind}" for kind in (".bool()", ".int()", ".float()", "[:1]", "[0]", " + 1j", ".sum()")
+    ]
+    tensors += [f"({one}, {one}, {one})" for one in tensors]
+    for value in (
+        *tensors,
+        "[(range(3), arguments)]",
+        "[((float('inf'),), 0)]",
+        "None",
+        "'text'",
+        "[1, 2, 3]",
+        "float('nan')",
+        "[((1,), 'a')]",
+        "object()",
+    ):
         file.write_text("".join(f"def {name}(*arguments):\n    return {value}\n" for name in NAMES))
         assert status_of("check", file) == 1
         # Only `unchanged`, and `three_values` of a list of three, do not read the result.

@@ -45,11 +45,13 @@ def test_a_folder_of_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "ends_its_process_first": "import os\nos._exit(1)\n",
         "ends_with_status_3": after_properties(2, "os._exit(3)"),
         "crashes": after_properties(2, "os.kill(os.getpid(), signal.SIGSEGV)"),
+        "ends_with_another_signal": after_properties(2, "os.kill(os.getpid(), 35)"),
         "floods": after_properties(2, "print('x' * 10_000_000); os.write(2, b'x' * 10_000_000)"),
         "leaves_a_process": after_properties(2, "subprocess.Popen(['sleep', '601.5'], stdout=None)"),
         "leaves_a_locked_folder": "import os\nos.makedirs('a/b')\nos.chmod('a', 0)\n" + RIGHT,
         "reads_input": "input()\n" + RIGHT,
         "changes_its_results": "import sys\nopen(sys.argv[-1], 'w').write('1\\n')\n" + RIGHT,
+        "random": "import random\nrandom.Random\n" + RIGHT,  # hides no module
         "other": "def blue():\n    pass\n",
     }
     folder.mkdir()
@@ -74,17 +76,24 @@ def test_a_folder_of_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[s
     points = json.loads((output / "points.json").read_text())
     assert points.keys() == {*codes, "notebook", "empty"}
     scores = {name: one["score"] for name, one in points.items()}
-    full = ("right", "notebook", "floods", "leaves_a_process", "leaves_a_locked_folder")
+    full = ("right", "random", "notebook", "floods", "leaves_a_process", "leaves_a_locked_folder")
     assert {name: scores[name] for name in full} == dict.fromkeys(full, COUNT)
     assert scores["wrong"] == COUNT - 3
-    partly = ("loop", "exits_in_the_function", "ends_its_process", "ends_with_status_3", "crashes")
+    partly = (
+        "loop",
+        "exits_in_the_function",
+        "ends_its_process",
+        "ends_with_status_3",
+        "ends_with_another_signal",
+        "crashes",
+    )
     assert {name: scores[name] for name in partly} == dict.fromkeys(partly, 2)
     none = ("exits", "ends_its_process_first", "reads_input", "changes_its_results", "other", "empty")
     assert {name: scores[name] for name in none} == dict.fromkeys(none, 0)
     assert points["notebook"]["student"] == "anna"
     assert points["loop"]["end"] == f"the time limit of {LIMIT} s was reached"
     assert points["ends_with_status_3"]["end"] == "the process ended with status 3"
-    assert points["crashes"]["end"] == "the process ended with SIGSEGV"
+    assert points["crashes"]["end"] == "the process ended with signal 11 (Segmentation fault)"
     assert points["right"] | {"seconds": 0} == {
         **{"score": COUNT, "max_score": COUNT, "student": "", "end": "", "seconds": 0},
         "exercises": {"bleu": COUNT},

@@ -47,7 +47,7 @@ def expect(
     got = solution(given, beam, log_probs_KV, size, EOS)
     try:
         found = [(tuple(map(int, tokens)), float(log_prob)) for tokens, log_prob in got]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise Mismatch(given, f"a list of (tokens, log-probability), {expected}", repr(got)) from error
     same = [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
     if not same or not (

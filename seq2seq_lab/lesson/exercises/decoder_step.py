@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.lesson.properties import Mismatch, Property, Solution
 from seq2seq_lab.lesson.student import Student
-from seq2seq_lab.lesson.tensors import Draw, expect, expect_unchanged, mask_of, source_lengths
+from seq2seq_lab.lesson.tensors import Draw, expect, expect_shape, expect_unchanged, mask_of, source_lengths
 from seq2seq_lab.models.attention import MultiplicativeAttention
 from seq2seq_lab.models.attention.base import AttentionState
 from seq2seq_lab.models.decoders import AttendAfterDecoder, DecoderState
@@ -50,38 +50,32 @@ class Case:
             bridge="zero",
             state_dropout=0.0,
         ).double()
-        with torch.no_grad():
-            for weight in self.decoder.parameters():
-                weight.copy_(draw(*weight.shape))
-            if combine is not None:
-                self.decoder.combine.weight.copy_(torch.cat(combine, dim=1))  # type: ignore[union-attr]
         self.decoder.requires_grad_(False)
+        for weight in self.decoder.parameters():
+            weight.copy_(draw(*weight.shape))
+        self.weight_FX = self.decoder.state_dict()["combine.weight"]
+        if combine is not None:
+            self.weight_FX.copy_(torch.cat(combine, dim=1))
         layer = self.decoder.layers.layers[0]
         self.rnn = nn.GRUCell(EMBEDDING, SIZE).double().requires_grad_(False)
         self.rnn.load_state_dict(
             {name.removesuffix("_l0"): weight for name, weight in layer.state_dict().items()}
         )
-        outputs_BSM, mask_BS = draw(len(lengths), max(lengths), SIZE), mask_of(lengths)
-        self.source = Source(
-            outputs_BSM, self.decoder.project(outputs_BSM), torch.tensor(lengths), mask_BS[:, None], None
-        )
+        self.outputs_BSM, self.mask_BS = draw(len(lengths), max(lengths), SIZE), mask_of(lengths)
+        keys_BSK = self.decoder.project(self.outputs_BSM)
+        self.source = Source(self.outputs_BSM, keys_BSK, torch.tensor(lengths), self.mask_BS[:, None], None)
         self.embedded_BTE, self.state_BH = draw(len(lengths), STEPS, EMBEDDING), draw(len(lengths), SIZE)
         self.given = f"random weights, {len(lengths)} sentences of {lengths} words"
 
     def score(self, state_BH: Tensor, outputs_BSM: Tensor) -> Tensor:
         """Return scores_BS."""
-        attention = self.decoder.attention
-        assert isinstance(attention, MultiplicativeAttention)
-        return attention.score(state_BH[:, None], attention.project(outputs_BSM))[:, 0]
+        keys_BSK = self.decoder.project(outputs_BSM)
+        return (keys_BSK @ state_BH[:, :, None])[..., 0]
 
     def arguments(self, t: int, state_BH: Tensor) -> tuple[object, ...]:
         """Return the arguments of step t."""
-        outputs_BSM, mask_B1S = self.source.encoder_outputs_BSM, self.source.mask
-        assert mask_B1S is not None
-        combine = self.decoder.combine
-        assert combine is not None
-        own = (self.embedded_BTE[:, t], state_BH, outputs_BSM, mask_B1S[:, 0])
-        return (*own, self.rnn, self.score, combine.weight.data)
+        own = (self.embedded_BTE[:, t], state_BH, self.outputs_BSM, self.mask_BS)
+        return (*own, self.rnn, self.score, self.weight_FX)
 
     def reference(self, t: int, state_BH: Tensor) -> Step:
         """Return what the package computes at step t."""
@@ -118,12 +112,9 @@ def recurrent_state(solution: Solution, student: Student) -> None:
 def padding(solution: Solution, student: Student) -> None:
     """The weights of padding are exactly 0."""
     case = Case(student)
-    weights_BS = case.solve(solution).weights_BS
-    mask_B1S = case.source.mask
-    assert mask_B1S is not None
-    zeros_BS = torch.zeros(mask_B1S[:, 0].shape, dtype=torch.float64)
-    padded_BS = weights_BS.masked_fill(mask_B1S[:, 0], 0.0) if isinstance(weights_BS, Tensor) else weights_BS
-    expect(padded_BS, zeros_BS, f"{case.given}, weights", tolerance=0.0)
+    given = f"{case.given}, weights"
+    weights_BS = expect_shape(case.solve(solution).weights_BS, case.mask_BS.shape, given)
+    expect(weights_BS.masked_fill(case.mask_BS, 0.0), torch.zeros_like(weights_BS), given, tolerance=0.0)
 
 
 def query(solution: Solution, student: Student) -> None:
