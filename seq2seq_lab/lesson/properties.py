@@ -30,10 +30,14 @@ class Solution:
 
     Args:
         function: fills the gap of an exercise.
+
+    Attributes:
+        changed: a call that changed its arguments in place; "" if none did, None before the first result.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
+        self.changed: str | None = None
 
     def __call__(self, given: str, *arguments: Any) -> Any:
         """Return what the function returns.
@@ -44,17 +48,17 @@ class Solution:
         Raises:
             Mismatch: the function raises an exception.
         """
-        return self.run(given, [copied(argument) for argument in arguments])
-
-    def run(self, given: str, arguments: list[Any]) -> Any:
-        """Call the function with the arguments themselves; see `__call__`."""
+        own = [copied(argument) for argument in arguments]
         try:
-            return self.function(*arguments)
+            result = self.function(*own)
         except (Exception, SystemExit) as error:  # whatever the function raises
-            raise Mismatch(given, "a result", describe_error(error, self._file())) from error
-
-    def _file(self) -> str:
-        return getattr(getattr(self.function, "__code__", None), "co_filename", "")
+            file = getattr(getattr(self.function, "__code__", None), "co_filename", "")
+            raise Mismatch(given, "a result", describe_error(error, file)) from error
+        self.changed = self.changed or ""
+        for number, (before, after) in enumerate(zip(arguments, own, strict=True), start=1):
+            if not (before.equal(after) if hasattr(before, "equal") else before == after):
+                self.changed = self.changed or f"argument {number} after the call: {given}"
+        return result
 
 
 Property = Callable[[Solution, Student], None]
@@ -70,6 +74,17 @@ class Result(NamedTuple):
 
     def __str__(self) -> str:
         return f"failed  {self.name}\n        {self.problem}" if self.problem else f"passed  {self.name}"
+
+
+def unchanged(solution: Solution, student: Student) -> None:
+    """The arguments are not changed in place.
+
+    The last property of each exercise: it is about all calls before it.
+    """
+    if solution.changed is None:
+        raise Mismatch("every call", "a result", "an exception")
+    if solution.changed:
+        raise Mismatch(solution.changed, "what it was before", "another value")
 
 
 def name_of(of: Property) -> str:

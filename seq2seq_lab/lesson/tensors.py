@@ -1,12 +1,11 @@
 """Random tensors in float64, and comparisons of tensors."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from seq2seq_lab.lesson.properties import TOLERANCE, Mismatch, Solution, copied, describe_error
+from seq2seq_lab.lesson.properties import TOLERANCE, Mismatch, Solution, describe_error
 from seq2seq_lab.lesson.student import Student
 
 
@@ -92,17 +91,3 @@ def expect_gradients(
     for name, expected, got in zip(names, *gradients, strict=True):
         if expected is not None:
             expect(got, expected, f"the gradient of {name}")
-
-
-def expect_unchanged(solution: Solution, arguments: Sequence[Any], names: Sequence[str]) -> None:
-    """Call the function, and compare its arguments with those before the call.
-
-    Raises:
-        Mismatch: an argument has been changed in place.
-    """
-    before = [copied(argument) for argument in arguments]
-    solution.run("a call", [*arguments])
-    for name, old, new in zip(names, before, arguments, strict=True):
-        same = torch.equal(old, new) if isinstance(old, Tensor) else old == new
-        if not same:
-            raise Mismatch(f"the argument {name} after the call", "what it was before", "another value")

@@ -137,7 +137,7 @@ def test_the_results_of_a_wrong_type_are_failures(tmp_path: Path, capsys: pytest
     ):
         file.write_text("".join(f"def {name}(*arguments):\n    return {value}\n" for name in NAMES))
         assert status_of("check", file) == 1
-        # Only `unchanged`, and `three_values` of a list of three, do not read the result.
+        # `unchanged`, and `three_values` of a list of three, do not read the result.
         assert capsys.readouterr().out.count("passed  ") <= len(NAMES) + 1
 
 

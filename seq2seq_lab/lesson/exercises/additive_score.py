@@ -1,16 +1,14 @@
-"""The properties of the additive score; the reference is that of the package."""
+"""The properties of the additive score; the references are that of the package and the formula."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seq2seq_lab.lesson.properties import Property, Solution
+from seq2seq_lab.lesson.properties import Property, Solution, unchanged
 from seq2seq_lab.lesson.student import Student
 from seq2seq_lab.lesson.tensors import (
     Draw,
     expect,
     expect_gradients,
     expect_shape,
-    expect_unchanged,
     source_lengths,
 )
 from seq2seq_lab.models.attention import AdditiveAttention
@@ -21,28 +19,20 @@ EQUAL = (5, 5, 5)  # where a product with a transposed matrix has the same shape
 SMALL, LARGE = 1e-5, 1e3  # tanh x = x within a relative 1e-10; tanh x = ±1
 
 
-class PackageScore(nn.Module):
-    """`AdditiveAttention` from the encoder outputs to the scores."""
-
-    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
-        super().__init__()
-        self.attention = AdditiveAttention(query_size, encoder_output_size, size)
-
-    def forward(self, query_BTQ: Tensor, outputs_BSM: Tensor) -> Tensor:
-        """Return scores_BTS."""
-        return self.attention.score(query_BTQ, self.attention.project(outputs_BSM))
-
-
 def reference(*arguments: Tensor) -> Tensor:
+    """Return scores_BTS, computed from the formula."""
+    query_BTQ, outputs_BSM, W_AQ, U_AM, b_A, v_A = arguments
+    query_BT1A, keys_B1SA = (query_BTQ @ W_AQ.T)[:, :, None], (outputs_BSM @ U_AM.T)[:, None]
+    return (query_BT1A + keys_B1SA + b_A).tanh() @ v_A
+
+
+def package_score(*arguments: Tensor) -> Tensor:
     """Return the scores_BTS of the package with these weights."""
     query_BTQ, outputs_BSM, W_AQ, U_AM, b_A, v_A = arguments
+    attention = AdditiveAttention(query_BTQ.shape[-1], outputs_BSM.shape[-1], len(v_A)).double()
     weights = {"query.weight": W_AQ, "key.weight": U_AM, "key.bias": b_A, "energy.weight": v_A[None]}
-    scores_BTS: Tensor = torch.func.functional_call(
-        PackageScore(query_BTQ.shape[-1], outputs_BSM.shape[-1], len(v_A)),
-        {f"attention.{name}": weight for name, weight in weights.items()},
-        (query_BTQ, outputs_BSM),
-    )
-    return scores_BTS
+    attention.requires_grad_(False).load_state_dict(weights)
+    return attention.score(query_BTQ, attention.project(outputs_BSM))
 
 
 def arguments_of(student: Student, sizes: tuple[int, int, int] = SIZES) -> list[Tensor]:
@@ -120,7 +110,7 @@ def values(solution: Solution, student: Student) -> None:
     for sizes in (SIZES, EQUAL, (1, 1, 1)):
         arguments = arguments_of(student, sizes)
         given = describe(arguments, "random weights")
-        expect(solution(given, *arguments), reference(*arguments), given)
+        expect(solution(given, *arguments), package_score(*arguments), given)
 
 
 def independent(solution: Solution, student: Student) -> None:
@@ -133,13 +123,8 @@ def independent(solution: Solution, student: Student) -> None:
 
 
 def gradient(solution: Solution, student: Student) -> None:
-    """The gradients of all arguments are those of the package."""
+    """The gradients of all arguments are those of the formula."""
     expect_gradients(solution, reference, arguments_of(student), NAMES, student)
-
-
-def unchanged(solution: Solution, student: Student) -> None:
-    """The arguments are not changed in place."""
-    expect_unchanged(solution, arguments_of(student), NAMES)
 
 
 PROPERTIES: tuple[Property, ...] = (

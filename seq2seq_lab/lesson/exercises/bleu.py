@@ -6,7 +6,7 @@ from random import Random
 from sacrebleu.metrics.bleu import BLEU
 
 from seq2seq_lab.data.corpus import Gold
-from seq2seq_lab.lesson.properties import Mismatch, Property, Solution, copied, expect_number
+from seq2seq_lab.lesson.properties import Property, Solution, expect_number, unchanged
 from seq2seq_lab.lesson.student import Student
 
 Corpus = list[list[str]]
@@ -107,15 +107,6 @@ def corrupted(words: Sequence[str], random: Random, share: float) -> list[str]:
         point = random.random() / share
         changed += [] if point < 0.4 else [word, word] if point < 0.7 else [word] if point > 1 else ["roi"]
     return changed
-
-
-def unchanged(solution: Solution, student: Student) -> None:
-    """The arguments are not changed in place."""
-    golds = words_of(student.shown)
-    own = copied(golds), copied(golds)
-    solution.run("all references", [*own])
-    if own != (golds, golds):
-        raise Mismatch("the arguments after the call", "what they were before", "other values")
 
 
 PROPERTIES: tuple[Property, ...] = (

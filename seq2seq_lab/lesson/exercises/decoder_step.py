@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.lesson.properties import Mismatch, Property, Solution
+from seq2seq_lab.lesson.properties import Mismatch, Property, Solution, unchanged
 from seq2seq_lab.lesson.student import Student
-from seq2seq_lab.lesson.tensors import Draw, expect, expect_shape, expect_unchanged, mask_of, source_lengths
+from seq2seq_lab.lesson.tensors import Draw, expect, expect_shape, mask_of, source_lengths
 from seq2seq_lab.models.attention import MultiplicativeAttention
 from seq2seq_lab.models.attention.base import AttentionState
 from seq2seq_lab.models.decoders import AttendAfterDecoder, DecoderState
@@ -160,14 +160,6 @@ def several_steps(solution: Solution, student: Student) -> None:
         for name, found, value in zip(Step._fields, result, expected, strict=True):
             expect(found, value, f"{case.given}, step {t}, {name}")
         own, expected_BH = result.state_BH, expected.state_BH
-
-
-def unchanged(solution: Solution, student: Student) -> None:
-    """The arguments are not changed in place."""
-    case = Case(student)
-    tensors = [*case.arguments(0, case.state_BH)]
-    names = ("embedded_BE", "state_BH", "encoder_outputs_BSM", "mask_BS", "rnn", "score", "W_FX")
-    expect_unchanged(solution, tensors, names)
 
 
 PROPERTIES: tuple[Property, ...] = (

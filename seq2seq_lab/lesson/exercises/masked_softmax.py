@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor
 
-from seq2seq_lab.lesson.properties import Property, Solution
+from seq2seq_lab.lesson.properties import Property, Solution, unchanged
 from seq2seq_lab.lesson.student import Student
 from seq2seq_lab.lesson.tensors import (
     Draw,
     expect,
     expect_gradients,
     expect_shape,
-    expect_unchanged,
     mask_of,
     source_lengths,
 )
@@ -104,12 +103,6 @@ def gradient(solution: Solution, student: Student) -> None:
     """The gradient of the scores is that of the package, also with a sentence without real positions."""
     for scores_BTS, mask_B1S, _ in (padded(student), with_empty(student)):
         expect_gradients(solution, reference, (scores_BTS, mask_B1S), ("scores_BTS", "mask_B1S"), student)
-
-
-def unchanged(solution: Solution, student: Student) -> None:
-    """The arguments are not changed in place."""
-    scores_BTS, mask_B1S, _ = padded(student)
-    expect_unchanged(solution, (scores_BTS, mask_B1S), ("scores_BTS", "mask_B1S"))
 
 
 PROPERTIES: tuple[Property, ...] = (
