@@ -85,7 +85,7 @@ def expect_gradients(
             raise Mismatch("a call", "a result that has a gradient", f"{type(result).__name__} without one")
         try:
             (result * Draw(student)(*result.shape)).sum().backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as error:  # such as a change in place of what the gradient needs
+        except RuntimeError as error:  # such as an in-place change of a tensor that the gradient needs
             raise Mismatch("the backward pass", "a gradient", describe_error(error, "")) from error
         gradients.append([x.grad for x in own])
     for name, expected, got in zip(names, *gradients, strict=True):
