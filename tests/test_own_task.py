@@ -107,6 +107,7 @@ def test_a_killed_run_resumes_with_identical_losses(
     assert result_of(folder)["test/repeat_f1"] == result_of(run)["test/repeat_f1"]
 
 
+@pytest.mark.slow  # starts two ranks
 def test_a_study_on_two_ranks_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

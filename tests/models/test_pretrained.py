@@ -206,6 +206,7 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
     return load_file(checkpoint.best(run / "checkpoints") / "model.safetensors")
 
 
+@pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(run: Path, folder: Path, tmp_path: Path) -> None:
     two = tmp_path / "run"
     line = (*LINE, f"encoder.path={folder}", "encoder.lr=0.01", f"hydra.run.dir={two}", "trainer.devices=2")

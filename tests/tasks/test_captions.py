@@ -313,6 +313,7 @@ def test_a_killed_run_resumes_with_identical_losses(
     assert results[0]["test/bleu"] == results[1]["test/bleu"]
 
 
+@pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
     with forked_ranks():
         assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0

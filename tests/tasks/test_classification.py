@@ -201,6 +201,7 @@ def test_a_killed_run_resumes_with_identical_losses(
 
 
 @needs_plotly
+@pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

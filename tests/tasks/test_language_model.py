@@ -220,6 +220,7 @@ def test_a_run_starts_from_the_weights_of_one_in_the_earlier_form(run: Path, tmp
     assert losses_of(tmp_path / "of_earlier") == losses_of(tmp_path / "of_now")
 
 
+@pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_and_save_what_one_process_does(carried: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with forked_ranks():
