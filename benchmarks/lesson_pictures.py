@@ -1,14 +1,15 @@
 """Draw the pictures of the lessons in docs/tutorial.md.
 
-python -m benchmarks.lesson_pictures --location RUN --bahdanau RUN
+python -m benchmarks.lesson_pictures --location RUN --bahdanau RUN --emergence STUDY
 
 The other pictures are of the run in the package (`demo`). RUN are runs of `python -m seq2seq_lab attention=location` and
-`python -m seq2seq_lab decoder=bahdanau`.
+`python -m seq2seq_lab decoder=bahdanau`, STUDY is the folder of `python -m seq2seq_lab study=emergence`. Pictures whose runs
+are not given stay as they are.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from seq2seq_lab.errors import report_errors
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting.run_report import training_curves
+from seq2seq_lab.reporting.runs import Run, find_runs
 from seq2seq_lab.reporting.score_tables import RECORDED
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
@@ -36,30 +38,54 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lesson_pictures", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--location", type=Path, required=True, metavar="RUN")
-    parser.add_argument("--bahdanau", type=Path, required=True, metavar="RUN")
+    parser.add_argument("--location", type=Path, metavar="RUN")
+    parser.add_argument("--bahdanau", type=Path, metavar="RUN")
+    parser.add_argument("--emergence", type=Path, metavar="STUDY")
     options = parser.parse_args(arguments)
     with report_errors():
-        for name, figure in pictures(options.location, options.bahdanau).items():
+        for name, figure in pictures(options.location, options.bahdanau, options.emergence):
             (FOLDER / f"{name}.png").write_bytes(plots.render_png(figure, DOTS_PER_INCH))
             print(f"written: {FOLDER / name}.png")
 
 
-def pictures(location: Path, bahdanau: Path) -> Mapping[str, Figure]:
-    """Return the figure of each lesson by the name of its file."""
+def pictures(
+    location: Path | None, bahdanau: Path | None, emergence: Path | None
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the name of the file and the figure of each lesson whose runs are given."""
     result = read_result(DEMO_FOLDER)
     declared = Declarations.read(result)
     vanilla = json.loads(RECORDED.read_text("utf-8"))["groups"][LENGTH]
     groups = {"model=attn": result[f"test/{LENGTH}"], "model=vanilla": vanilla}
     lengths = {name: [GroupValue(**row) for row in rows] for name, rows in groups.items()}
     demo = seq2seq_lab.load(DEMO_FOLDER, device="cpu")
-    return {
-        "lesson_1": plots.draw_groups(lengths, declared.groupings[LENGTH]),
-        "lesson_2": demo.plot_attention(SENTENCE),
-        "lesson_3": beside({"attention=additive": demo, "attention=location": opened(location)}),
-        "lesson_4": beside({"decoder=luong": demo, "decoder=bahdanau": opened(bahdanau)}),
-        "lesson_5": training_curves(read_metrics(DEMO_FOLDER / METRICS_FILE), declared, result["unit"]),
-    }
+    yield "lesson_1", plots.draw_groups(lengths, declared.groupings[LENGTH])
+    yield "lesson_2", demo.plot_attention(SENTENCE)
+    if location is not None:
+        yield "lesson_3", beside({"attention=additive": demo, "attention=location": opened(location)})
+    if bahdanau is not None:
+        yield "lesson_4", beside({"decoder=luong": demo, "decoder=bahdanau": opened(bahdanau)})
+    curves = training_curves(read_metrics(DEMO_FOLDER / METRICS_FILE), declared, result["unit"])
+    yield "lesson_5", curves
+    if emergence is not None:
+        yield "lesson_8", over_steps(find_runs([emergence])[0])
+
+
+def over_steps(runs: Sequence[Run]) -> Figure:
+    """Draw the validation AER and BLEU of runs by step, a line for each run."""
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    both = figure.subplots(2, 1, sharex=True)
+    for key, axes in zip(("aer", "bleu"), both, strict=True):
+        declared = runs[0].declared.metrics[key]
+        for run in sorted(runs, key=lambda run: int(run.settings["seed"])):
+            rows = [row for row in read_metrics(run.folder / METRICS_FILE) if f"val/{key}" in row]
+            steps, values = zip(*((row["step"], row[f"val/{key}"]) for row in rows), strict=True)
+            axes.plot(steps, values, label=f"seed {run.settings['seed']}")
+        axes.set_ylabel(declared.label)
+        axes.set_ylim(0, declared.limits[1] if declared.limits else None)
+        axes.grid(alpha=0.3)
+    both[1].set_xlabel("step")
+    both[0].legend(frameon=False)
+    return figure
 
 
 def opened(folder: Path) -> Any:
