@@ -1,0 +1,120 @@
+"""Every output about the same sentences shows the same numbers: terminal, pictures, page, JSON and Pharaoh lines."""
+
+import html
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import entr
+
+from seq2seq_lab import evaluate
+from seq2seq_lab.analyze import __main__ as analyze
+
+DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=3", "dataset.test_compositional=1"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *line: object) -> tuple[str, str]:
+    analyze.main([*map(str, line)])
+    return capsys.readouterr()
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def word_of(names: list[str], text: str) -> list[int]:
+    """Return the word of `text`, between spaces, that each of its tokens belongs to."""
+    words = text.split()
+    assert "".join(names) == "".join(words)
+    ends = np.cumsum([len(word) for word in words])
+    starts = np.cumsum([0, *(len(name) for name in names[:-1])])
+    return [int(np.searchsorted(ends, start, side="right")) for start in starts]
+
+
+def links(pair: dict[str, Any]) -> str:
+    """Return the Pharaoh line of the scores of attention, computed without the package."""
+    scores_TU = np.array(pair["scores"]["attention"])[:-1, 1:-1]
+    source = word_of(pair["words"][1:-1], pair["source"])
+    target = word_of(pair["tokens"][:-1], pair["target"])
+    joined = np.zeros((max(target) + 1, max(source) + 1))
+    for (row, column), score in np.ndenumerate(scores_TU):
+        joined[target[row], source[column]] += score / target.count(target[row])
+    return " ".join(f"{row.argmax()}-{word}" for word, row in enumerate(joined))
+
+
+def maps(page: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yield the title and the rows of the table of each heatmap of a page."""
+    for part in re.split("<h3>", page)[1:]:
+        if "what each row attends to" in part:
+            title = re.match("<bdi>(.*?)</bdi>", part)
+            assert title is not None
+            rows = [
+                re.findall('<td dir="auto">(.*?)</td>', row) for row in re.findall("<tr>(.*?)</tr>", part)
+            ]
+            yield html.unescape(title[1]), [[*map(html.unescape, row)] for row in rows[1:]]
+
+
+def test_all_outputs_show_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate.main(["demo", *DATA, "--output", str(tmp_path / "run")])
+    capsys.readouterr()
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    translations = json_lines((tmp_path / "run" / "translations.test.jsonl").read_text("utf-8"))
+    files = [tmp_path / side for side in ("source", "reference")]
+    for file in files:
+        file.write_text("".join(f"{one[file.name]}\n" for one in translations), "utf-8")
+
+    # The measures of attention: JSON of attributions, terminal, result.json and page.
+    line = ["attribute", "demo", *DATA, "--methods", "attention"]
+    *pairs, last = json_lines(printed(capsys, *line, "--format", "jsonl")[0])
+    aer = last["means"]["attention"]["aer"]["value"]
+    assert aer == pytest.approx(result["test/aer"])
+    assert re.search(rf"\battention +│ +{aer:.3f} ± ", printed(capsys, *line)[0])
+    assert f'AER (oracle, diagonal)</td><td dir="auto">{aer:.3f} (' in page
+    rows = np.concatenate([np.array(pair["scores"]["attention"]).sum(1) for pair in pairs])
+    assert rows == pytest.approx(1)
+    sums = {
+        "attention_mass_sos": [np.array(pair["scores"]["attention"])[:, 0].sum() for pair in pairs],
+        "attention_mass_eos": [np.array(pair["scores"]["attention"])[:, -1].sum() for pair in pairs],
+        "attention_entropy": [entr(np.array(pair["scores"]["attention"])).sum() for pair in pairs],
+        "attention_sharpness": [np.array(pair["scores"]["attention"]).max(1).sum() for pair in pairs],
+    }
+    for name, values in sums.items():
+        assert result[f"test/{name}"] == pytest.approx(sum(values) / len(rows), rel=1e-5), name
+
+    # The heatmaps of the page, of outputs that equal the reference.
+    of = {pair["source"]: pair for pair in pairs}
+    shown = [(of[title], rows) for title, rows in maps(page) if title in of]
+    same = [(pair, rows) for pair, rows in shown if pair["tokens"] == [row[1] for row in rows]]
+    assert len(same) >= 2
+    for pair, rows in same:
+        for row, scores in zip(rows, pair["scores"]["attention"], strict=True):
+            word, weight = row[2].rsplit(" ", 1)
+            assert word == pair["words"][int(np.argmax(scores))]
+            assert float(weight.strip("()")) == pytest.approx(
+                max(scores), abs=0.0056
+            )  # kept with three decimals
+
+    # Alignments.
+    expected = [*map(links, pairs)]
+    assert printed(capsys, "align", "demo", *files)[0].splitlines() == expected
+    scored = json_lines(printed(capsys, "score", "demo", *files, "--format", "jsonl")[0])
+    assert [one["alignment"] for one in scored] == expected
+
+    # Log-probabilities.
+    lines, summary = printed(capsys, "score", "demo", *files)
+    assert [line.split("\t")[0] for line in lines.splitlines()] == [
+        f"{one['log_prob']:.4f}" for one in scored
+    ]
+    assert f"perplexity {result['test/perplexity_teacher_forced']:.4f} per token" in summary
+    table = printed(capsys, "score", "demo", *files, "--format", "tsv")[0].splitlines()[1:]
+    tokens = [token for one in scored for token in one["tokens"]]
+    assert [line.split("\t")[4] for line in table] == [f"{token['log_prob']:.6f}" for token in tokens]
+    assert [math.fsum(token["log_prob"] for token in one["tokens"]) for one in scored] == pytest.approx(
+        [one["log_prob"] for one in scored]
+    )
