@@ -1,6 +1,8 @@
 """`python -m seq2seq_lab.analyze QUESTION RUN …`: ask a trained run about given texts."""
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
 
 from seq2seq_lab.analyze.align import add_align
@@ -13,7 +15,9 @@ from seq2seq_lab.errors import Parser, report_errors
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        options = parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        options = parser().parse_args(given)
+        options.command = shlex.join(["python", "-m", "seq2seq_lab.analyze", *given])
         options.run(options)
 
 

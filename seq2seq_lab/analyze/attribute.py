@@ -2,16 +2,22 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose, progress_bar
-from seq2seq_lab.runtime.tables import print_table
+from seq2seq_lab.runtime.tables import TextTable, print_table
+
+NOTE = (
+    "Means over the target tokens ± 95% intervals (bootstrap over sentences). In the pictures of sentences each row is "
+    "divided by its largest magnitude: blue is evidence for the token, red evidence against it; gold links are outlined. "
+    "Below each panel are the shares of the magnitudes on <sos>, <eos> and punctuation."
+)
 
 
 def add_attribute(questions: Any) -> None:
@@ -111,32 +117,23 @@ def attribute(options: argparse.Namespace) -> None:
             if options.format == "jsonl":
                 print_visible(json.dumps(attribution_record(one), ensure_ascii=False))
     found = comparison.means(explained)
-    if options.pictures is not None:
-        draw_attributed(explained, methods, found, options.pictures)
+    table = methods_table(found, options.delete)
+    write_pictures(options, NOTE, [table], lambda: attributed_pictures(explained, methods, found))
     if options.format == "jsonl":
         means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
         print_visible(json.dumps({"means": means}))
         return
-    print_methods(found, options.delete)
+    print_methods(found, table)
 
 
-def draw_attributed(
-    explained: Sequence[Any], methods: Sequence[str], found: dict[str, dict[str, Any]], folder: Path
-) -> None:
-    """Draw the scores of each pair, the deletion curves and the agreement of the methods, as PNG and PDF."""
+def attributed_pictures(
+    explained: Sequence[Any], methods: Sequence[str], found: dict[str, dict[str, Any]]
+) -> Iterator[Drawing]:
+    """Yield the deletion curves, the agreement of the methods, and the scores of each pair."""
     from seq2seq_lab.analysis import comparison
-    from seq2seq_lab.plots import save_for_print
     from seq2seq_lab.plots.attributions import Panel, draw_agreement, draw_attributions
     from seq2seq_lab.plots.curves import Series, draw_series
 
-    for one in explained:
-        panels = [
-            Panel(name, own.scores_TU, column_shares(own.scores_TU, one.words))
-            for name, own in one.attributions.items()
-        ]
-        title = f"{one.source} → {one.target}"
-        figure = draw_attributions(panels, one.words, one.tokens, title, one.gold_cells)
-        save_for_print(figure, folder / f"pair_{one.index}")
     percents = [*comparison.PERCENTS]
     curves = []
     for name, own in found.items():
@@ -144,13 +141,18 @@ def draw_attributed(
         if len(means) == len(percents):
             values, errors = [mean.value for mean in means], [mean.confidence for mean in means]
             curves.append(Series(name, percents, values, errors))
-    drop = "drop of log p, nats"
-    save_for_print(
-        draw_series(curves, "deleted words, %", drop, "Deletion in the order of the scores"),
-        folder / "deletion",
-    )
-    tau_MM = comparison.agreement(explained, methods)
-    save_for_print(draw_agreement(methods, tau_MM, "Kendall's τ of the methods"), folder / "agreement")
+    title, drop = "Deletion in the order of the scores", "drop of log p, nats"
+    yield Drawing("deletion", title, draw_series(curves, "deleted words, %", drop, title))
+    tau_MM, title = comparison.agreement(explained, methods), "Kendall's τ of the methods"
+    yield Drawing("agreement", title, draw_agreement(methods, tau_MM, title))
+    for one in explained:
+        panels = [
+            Panel(name, own.scores_TU, column_shares(own.scores_TU, one.words))
+            for name, own in one.attributions.items()
+        ]
+        title = f"{one.source} → {one.target}"
+        figure = draw_attributions(panels, one.words, one.tokens, title, one.gold_cells)
+        yield Drawing(f"pair_{one.index}", title, figure)
 
 
 def column_shares(scores_TU: Any, words: Sequence[str]) -> str:
@@ -190,17 +192,22 @@ MEASURES = {
 }
 
 
-def print_methods(found: dict[str, dict[str, Any]], how: str) -> None:
-    """Print the means of each method."""
-    from seq2seq_lab.analysis.comparison import INSENSITIVE
-
+def methods_table(found: dict[str, dict[str, Any]], how: str) -> TextTable:
+    """Return the means of each method as a table."""
     shown = [key for key in MEASURES if any(key in own for own in found.values())]
     rows = []
     for name, own in found.items():
         cells = [f"{own[key].value:.3f} ± {own[key].confidence:.3f}" if key in own else "–" for key in shown]
         rows.append([name, *cells])
     heads = ["method", *(MEASURES[key] for key in shown)]
-    print_table(f"Attributions; words are deleted by: {how}; nats", heads, rows, len(shown))
+    return TextTable(f"Attributions; words are deleted by: {how}; nats", heads, rows)
+
+
+def print_methods(found: dict[str, dict[str, Any]], table: TextTable) -> None:
+    """Print the means of each method."""
+    from seq2seq_lab.analysis.comparison import INSENSITIVE
+
+    print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
     for name, own in found.items():
         if "tau_random_weights" in own and own["tau_random_weights"].value > INSENSITIVE:
             print_prose(

@@ -22,7 +22,7 @@ def add_question(
         name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=f"Example: {example}"
     )
     add_opening(arguments)
-    arguments.set_defaults(run=run)
+    arguments.set_defaults(run=run, question=name)
     return arguments
 
 
@@ -36,13 +36,6 @@ def add_test_set(arguments: argparse.ArgumentParser) -> None:
     )
     arguments.add_argument("--test", metavar="NAME", help="a test set of the data set (default: the first)")
     arguments.add_argument("--first", type=int, metavar="N", help="use the first N examples only")
-
-
-def add_pictures(arguments: argparse.ArgumentParser, what: str) -> None:
-    """Add the option for pictures."""
-    arguments.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help=f"draw {what} in this folder, as PNG and PDF"
-    )
 
 
 def selected_test_set(run: Any, options: argparse.Namespace) -> Any:

@@ -2,17 +2,18 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_pictures, add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import print_visible, require
 from seq2seq_lab.evaluate import open_run
-from seq2seq_lab.runtime.tables import print_table
+from seq2seq_lab.runtime.tables import TextTable, print_table
 
 SCOPES = ("step", "all", "free")
+NOTE = "Effects of changed attention weights on the predictions, ± 95% intervals (bootstrap over sentences)."
 
 
 def add_intervene(questions: Any) -> None:
@@ -84,35 +85,21 @@ def intervene(options: argparse.Namespace) -> None:
         found += interventions.effects(measured)
     if "free" in scopes:
         found += interventions.free(run, split.references(False), forced, asked, **settings)
-    if options.pictures is not None:
-        draw_variation([one for one in found if isinstance(one, interventions.Effect)], options.pictures)
+    effects = [one for one in found if isinstance(one, interventions.Effect)]
+    tables = [*effect_tables(effects)]
+    if searches := [one for one in found if isinstance(one, interventions.SearchEffect)]:
+        tables.append(search_table(searches))
+    write_pictures(options, NOTE, tables, lambda: variation_pictures(effects))
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps({"effect": type(one).__name__, **asdict(one)}, ensure_ascii=False))
         return
-    print_effects([one for one in found if isinstance(one, interventions.Effect)])
-    searches = [one for one in found if isinstance(one, interventions.SearchEffect)]
-    if searches:
-        rows = [
-            [
-                one.kind,
-                f"{one.unchanged:.1%}",
-                f"{one.bleu:.2f}",
-                f"{one.difference:+.2f} ± {one.confidence:.2f}",
-            ]
-            for one in searches
-        ]
-        print_table(
-            "Scope free: the outputs of the search",
-            ["kind", "outputs kept", "BLEU", "difference"],
-            rows,
-            3,
-        )
+    for table in tables:
+        print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
 
 
-def draw_variation(effects: Sequence[Any], folder: Path) -> None:
-    """Draw the median total variation by the largest weight, a picture for each scope, as PNG and PDF."""
-    from seq2seq_lab.plots import save_for_print
+def variation_pictures(effects: Sequence[Any]) -> Iterator[Drawing]:
+    """Yield a picture for each scope of the median total variation by the largest weight."""
     from seq2seq_lab.plots.curves import Series, draw_series
 
     for scope in dict.fromkeys(one.scope for one in effects):
@@ -126,14 +113,13 @@ def draw_variation(effects: Sequence[Any], folder: Path) -> None:
             for one in effects
             if one.scope == scope and one.word_class == "all" and one.by_largest
         ]
-        figure = draw_series(
-            series, "largest attention weight", "median total variation", f"Changed attention, scope {scope}"
-        )
-        save_for_print(figure, folder / f"variation_{scope}")
+        title = f"Changed attention, scope {scope}"
+        figure = draw_series(series, "largest attention weight", "median total variation", title)
+        yield Drawing(f"variation_{scope}", title, figure)
 
 
-def print_effects(effects: Sequence[Any]) -> None:
-    """Print the effects of each scope as tables: the shares of predictions kept, and the mean changes."""
+def effect_tables(effects: Sequence[Any]) -> Iterator[TextTable]:
+    """Yield the effects of each scope as tables: the shares of predictions kept, and the mean changes."""
     classes = [*dict.fromkeys(one.word_class for one in effects)]
     for scope in dict.fromkeys(one.scope for one in effects):
         own = {(one.kind, one.word_class): one for one in effects if one.scope == scope}
@@ -142,7 +128,7 @@ def print_effects(effects: Sequence[Any]) -> None:
             [kind, *(with_interval(own.get((kind, name)), "kept", 100, 1) for name in classes)]
             for kind in kinds
         ]
-        print_table(f"Scope {scope}: predictions kept, %", ["kind", *classes], shares, len(classes))
+        yield TextTable(f"Scope {scope}: predictions kept, %", ["kind", *classes], shares)
         means = [
             [
                 kind,
@@ -156,7 +142,7 @@ def print_effects(effects: Sequence[Any]) -> None:
             if (one := own.get((kind, "all"))) is not None and one.log_prob_change is not None
         ]
         heads = ["kind", "change of log p", "total variation", "Jensen–Shannon", "tokens left out"]
-        print_table(f"Scope {scope}: means over all tokens", heads, means, 4)
+        yield TextTable(f"Scope {scope}: means over all tokens", heads, means)
         limits = [(low, high) for low, high, *_ in max((one.by_largest for one in own.values()), key=len)]
         rows = []
         for kind in kinds:
@@ -164,7 +150,23 @@ def print_effects(effects: Sequence[Any]) -> None:
             if found:
                 rows.append([kind, *(f"{found[one]:.3f}" if one in found else "–" for one in limits)])
         heads = ["kind", *(f"{low}–{high}" for low, high in limits)]
-        print_table(f"Scope {scope}: median total variation by the largest weight", heads, rows, len(limits))
+        yield TextTable(f"Scope {scope}: median total variation by the largest weight", heads, rows)
+
+
+def search_table(searches: Sequence[Any]) -> TextTable:
+    """Return the effects on the outputs of the search as a table."""
+    rows = [
+        [
+            one.kind,
+            f"{one.unchanged:.1%}",
+            f"{one.bleu:.2f}",
+            f"{one.difference:+.2f} ± {one.confidence:.2f}",
+        ]
+        for one in searches
+    ]
+    return TextTable(
+        "Scope free: the outputs of the search", ["kind", "outputs kept", "BLEU", "difference"], rows
+    )
 
 
 def with_interval(effect: Any, name: str, scale: float, digits: int) -> str:

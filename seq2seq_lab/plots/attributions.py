@@ -120,7 +120,7 @@ def draw_agreement(names: Sequence[str], tau_MM: npt.NDArray[np.floating[Any]], 
     for row, column in np.ndindex(tau_MM.shape):
         value = tau_MM[row, column]
         text = "–" if np.isnan(value) else f"{value:.2f}"
-        color = "white" if abs(value) > 0.7 else "black"
+        color = "white" if abs(value) > 0.7 else "#222222"  # black would be the color of the page
         axes.text(column, row, text, ha="center", va="center", fontsize=8, color=color)
     figure.text(0.5, 1 - GAP / height, title, ha="center", va="top", **text_style(font))
     return figure

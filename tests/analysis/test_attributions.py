@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from seq2seq_lab.analysis.comparison import GREEDY, RANDOM, explain, means
 from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, source_share
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analyze import __main__ as analyze
+from seq2seq_lab.analyze import page
+from seq2seq_lab.analyze.page import Drawing
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.plots.attributions import draw_agreement
+from seq2seq_lab.runtime.tables import TextTable
 
 DECODERS = ["luong", "luong_feeding", "bahdanau", "conditional", "transformer"]
 each_decoder = pytest.mark.parametrize("decoder", DECODERS)
@@ -327,7 +332,27 @@ def test_counterfactuals_rank_the_words_that_references_depend_on(capsys: pytest
 def test_pictures_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--first", "2", "--format", "jsonl", "--pictures", str(tmp_path / "pictures")]
     analyze.main(["attribute", "demo", "--methods", "attention,occlusion", *line])
-    analyze.main(["intervene", "demo", "--kinds", "uniform", "--scopes", "step", *line])
+    file = tmp_path / "pages" / "page.html"
+    analyze.main(["intervene", "demo", "--kinds", "uniform", "--scopes", "step", *line, "--html", str(file)])
+    assert "Scope step: predictions kept, %" in file.read_text("utf-8")
     drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
     names = ("pair_0", "pair_1", "deletion", "agreement", "variation_step")
     assert drawn == {f"{name}.{suffix}" for name in names for suffix in ("png", "pdf")}
+
+
+def test_a_page_has_the_pictures_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = [draw_agreement(["a", "b"], np.eye(2), "τ") for _ in range(3)]
+    drawings = [Drawing(f"picture_{index}", f"Picture {index}", one) for index, one in enumerate(figures)]
+    table = TextTable("Means", ["method", "AER"], [["<b>", "0.1"]])
+    whole = page.page("Title", "the <command>", "A note.", [table], drawings)
+    assert all(f"<bdi>Picture {index}</bdi>" in whole for index in range(3))
+    assert "do not fit" not in whole
+    assert "the &lt;command&gt;" in whole
+    assert "&lt;b&gt;" in whole
+    assert not re.search(r"(src|href)=.?https?:", whole)  # it needs no network
+    monkeypatch.setattr(page, "MAX_SIZE", len(whole.encode()) - 1)
+    shortened = page.page("Title", "the <command>", "A note.", [table], drawings)
+    assert "<bdi>Picture 1</bdi>" in shortened
+    assert "<bdi>Picture 2</bdi>" not in shortened
+    assert "do not fit" in shortened
+    assert len(shortened.encode()) <= page.MAX_SIZE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
-from seq2seq_lab import evaluate
+from seq2seq_lab import evaluate, plots
 from seq2seq_lab.analyze import __main__ as analyze
 
 DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=3", "dataset.test_compositional=1"]
@@ -59,7 +59,11 @@ def maps(page: str) -> Iterator[tuple[str, list[list[str]]]]:
             yield html.unescape(title[1]), [[*map(html.unescape, row)] for row in rows[1:]]
 
 
-def test_all_outputs_show_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_outputs_show_the_same_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr(plots, "save_for_print", lambda figure, path: drawn.update({path.name: figure}))
     evaluate.main(["demo", *DATA, "--output", str(tmp_path / "run")])
     capsys.readouterr()
     result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
@@ -71,10 +75,13 @@ def test_all_outputs_show_the_same_numbers(tmp_path: Path, capsys: pytest.Captur
 
     # The measures of attention: JSON of attributions, terminal, result.json and page.
     line = ["attribute", "demo", *DATA, "--methods", "attention"]
-    *pairs, last = json_lines(printed(capsys, *line, "--format", "jsonl")[0])
-    aer = last["means"]["attention"]["aer"]["value"]
+    files_of_attributions = ["--pictures", tmp_path / "pictures", "--html", tmp_path / "page.html"]
+    *pairs, last = json_lines(printed(capsys, *line, *files_of_attributions, "--format", "jsonl")[0])
+    aer, half = (last["means"]["attention"]["aer"][key] for key in ("value", "confidence"))
     assert aer == pytest.approx(result["test/aer"])
-    assert re.search(rf"\battention +│ +{aer:.3f} ± ", printed(capsys, *line)[0])
+    assert re.search(rf"\battention +│ +{aer:.3f} ± {half:.3f} ", printed(capsys, *line)[0])
+    page_of_attributions = (tmp_path / "page.html").read_text("utf-8")
+    assert f'attention</td><td dir="auto">{aer:.3f} ± {half:.3f}</td>' in page_of_attributions
     assert f'AER (oracle, diagonal)</td><td dir="auto">{aer:.3f} (' in page
     rows = np.concatenate([np.array(pair["scores"]["attention"]).sum(1) for pair in pairs])
     assert rows == pytest.approx(1)
@@ -87,13 +94,23 @@ def test_all_outputs_show_the_same_numbers(tmp_path: Path, capsys: pytest.Captur
     for name, values in sums.items():
         assert result[f"test/{name}"] == pytest.approx(sum(values) / len(rows), rel=1e-5), name
 
+    # The pictures.
+    for pair in pairs:
+        scores_TU, figure = np.array(pair["scores"]["attention"]), drawn[f"pair_{pair['index']}"]
+        shares_TU = np.asarray(figure.axes[0].images[0].get_array())
+        assert np.allclose(shares_TU, scores_TU / scores_TU.max(1)[:, None])
+        texts = " ".join(text.get_text() for text in figure.texts).split()
+        for name, column in (("<sos>", 0), ("<eos>", -1)):
+            assert f"{name} {scores_TU[:, column].sum() / len(scores_TU):.0%}" in " ".join(texts)
+        assert html.escape(f"{pair['source']} → {pair['target']}") in page_of_attributions
+
     # The heatmaps of the page, of outputs that equal the reference.
     of = {pair["source"]: pair for pair in pairs}
-    shown = [(of[title], rows) for title, rows in maps(page) if title in of]
-    same = [(pair, rows) for pair, rows in shown if pair["tokens"] == [row[1] for row in rows]]
+    shown = [(of[title], lines) for title, lines in maps(page) if title in of]
+    same = [(pair, lines) for pair, lines in shown if pair["tokens"] == [row[1] for row in lines]]
     assert len(same) >= 2
-    for pair, rows in same:
-        for row, scores in zip(rows, pair["scores"]["attention"], strict=True):
+    for pair, cells in same:
+        for row, scores in zip(cells, pair["scores"]["attention"], strict=True):
             word, weight = row[2].rsplit(" ", 1)
             assert word == pair["words"][int(np.argmax(scores))]
             assert float(weight.strip("()")) == pytest.approx(
