@@ -11,7 +11,8 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from os.path import commonpath
 from string import Template
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL
+from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
 from seq2seq_lab.reporting.figures import curve_labels
@@ -297,7 +299,27 @@ def groupings(table: Table, medians: Sequence[Run | None]) -> list[dict[str, Any
                     "bars": [[{**row, "text": one.text(row["value"])} for row in found] for found in bars],
                 }
             )
-    return made
+    return [*made, *attention_groupings(medians)]
+
+
+def attention_groupings(medians: Sequence[Run | None]) -> Iterator[dict[str, Any]]:
+    """Yield the measures of attention by group; see `groupings`."""
+    measured = [{} if run is None else grouped_measures(run) for run in medians]
+    declared = {name: one for run in medians if run is not None for name, one in run.declared.metrics.items()}
+    keys = dict.fromkeys((label, name) for one in measured for label, own in one.items() for name in own)
+    for label, name in keys:
+        one = declared[name]
+        found = [own.get(label, {}).get(name, ()) for own in measured]
+        yield {
+            "label": f"{one.label} by {label}",
+            "axis": label,
+            "metric": one.label,
+            "limits": one.limits,
+            "bars": [
+                [{**asdict(row), "text": one.text(row.value)} for row in rows if row.value is not None]
+                for rows in found
+            ],
+        }
 
 
 def axes(table: Table) -> list[dict[str, Any]]:

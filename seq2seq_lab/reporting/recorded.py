@@ -1,5 +1,6 @@
 """Checks of the files of a run: one malformed run must not stop a comparison with others."""
 
+import json
 import math
 import re
 from collections import Counter
@@ -28,6 +29,11 @@ ROWS: dict[str, dict[str, Any]] = {  # of the files that the page shows
     "pictures": {"title": str, "picture": str},
     "tables": {"title": str, "heads": list[str], "rows": list[list[str]]},
 }
+OPTIONAL: dict[str, Any] = {
+    "note": str | None,
+    "source_words": int | None,
+    "phenomena": str | None,
+}  # of these rows
 STEP_FILE = re.compile(r"step_(\d{1,18})\.jsonl")
 BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
@@ -129,6 +135,7 @@ def check_page_rows(run: "Run") -> None:
     Raises:
         UserError: names the file and the entry.
     """
+    length_bounds(run)
     validations = [row for _, rows in run.snapshots for row in rows]
     for kind, rows in (
         ("examples", run.examples),
@@ -137,11 +144,28 @@ def check_page_rows(run: "Run") -> None:
         ("tables", run.tables),
     ):
         for row in rows:
-            _check({"note": "", **row}, {**ROWS[kind], "note": str}, f"{kind} of the page")
+            own = {name: hint for name, hint in OPTIONAL.items() if name in row}
+            _check(row, {**ROWS[kind], **own}, f"{kind} of the page")
             if kind == "heatmaps" and not all(map(math.isfinite, chain.from_iterable(row["weights"]))):
                 raise UserError("heatmaps of the page: weights have a value that is not finite")
             if kind == "pictures" and not BASE64.fullmatch(row["picture"]):
                 raise UserError("pictures of the page: a picture is not in base64")
+
+
+def length_bounds(run: "Run") -> list[int]:
+    """Return the lengths between the groups of sentences; empty for a task without them.
+
+    Raises:
+        UserError: the setting is not a list of numbers.
+    """
+    text = run.settings.get("task.length_bounds", "[]")
+    try:
+        bounds = json.loads(text)
+    except ValueError:
+        bounds = None
+    if not fits(bounds, list[int]):
+        raise UserError(f"config.yaml: task.length_bounds={text[:80]} is not a list of numbers")
+    return list(bounds)
 
 
 def _check(values: Any, hints: Mapping[str, Any], where: str) -> None:

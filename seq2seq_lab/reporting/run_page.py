@@ -14,6 +14,7 @@ from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.animation import over_training
+from seq2seq_lab.reporting.attention_groups import attention_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.frame import framed, script
 from seq2seq_lab.reporting.runs import Run, read_finished
@@ -199,7 +200,7 @@ def heatmap(row: Mapping[str, Any], index: int, reference: str | None) -> str:
 
 
 def groups(run: Run) -> str:
-    """Return the metrics by group of examples: figures of ordered groups, tables of the others."""
+    """Return the metrics by group of examples: figures of ordered groups, tables of the others and of attention."""
     parts = []
     for key, grouping, columns in score_tables.test_groups(run.result):
         if grouping.ordered:
@@ -207,7 +208,7 @@ def groups(run: Run) -> str:
             parts.append(figure(plots.draw_groups(values, grouping), key))
         else:
             parts.append(titled(score_tables.group_table(grouping, columns)))
-    return "".join(parts)
+    return "".join([*parts, *map(titled, attention_tables(run))])
 
 
 def outputs(run: Run) -> str:

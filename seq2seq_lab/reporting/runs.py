@@ -124,7 +124,10 @@ class Run:
 
     @functools.cached_property
     def examples(self) -> list[dict[str, Any]]:
-        """The outputs of its first test set, in the order of the set: "input", "reference", "output" and its "score"."""
+        """The outputs of its first test set, in the order of the set: "input", "reference", "output" and its "score".
+
+        Translations have their "source_words", and maybe "phenomena", separated by commas.
+        """
         return self._rows("examples")
 
     @functools.cached_property
@@ -157,7 +160,7 @@ class Run:
         names = entry["columns"].items()
         return [
             {name: row.get(column) for name, column in names}
-            | ({"note": row["note"]} if "note" in row else {})
+            | {name: row[name] for name in recorded.OPTIONAL if name in row}
             for row in read_json_lines(self.folder / (file or entry["file"]))
         ]
 

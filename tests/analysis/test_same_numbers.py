@@ -14,6 +14,8 @@ from scipy.special import entr
 
 from seq2seq_lab import evaluate, plots
 from seq2seq_lab.analyze import __main__ as analyze
+from seq2seq_lab.reporting.page import attention_groupings
+from seq2seq_lab.reporting.runs import find_runs
 
 DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=3", "dataset.test_compositional=1"]
 
@@ -45,6 +47,21 @@ def links(pair: dict[str, Any]) -> str:
     for (row, column), score in np.ndenumerate(scores_TU):
         joined[target[row], source[column]] += score / target.count(target[row])
     return " ".join(f"{row.argmax()}-{word}" for word, row in enumerate(joined))
+
+
+def in_range(length: int, label: str) -> bool:
+    """Return whether a length is in a range such as ≤6, 7–10 or >18."""
+    if label[0] in "≤>":
+        return (length <= int(label[1:])) == (label[0] == "≤")
+    low, high = map(int, label.split("–"))
+    return low <= length <= high
+
+
+def table(page: str, title: str) -> list[list[str]]:
+    """Return the rows of the table below a title of a page, its heads first."""
+    (part,) = (part for part in re.split("<h3>", page) if part.startswith(f"<bdi>{title}"))
+    rows = re.findall("<tr>(.*?)</tr>", part.split("</table>")[0])
+    return [[*map(html.unescape, re.findall('<t[hd] dir="auto">(.*?)</t[hd]>', row))] for row in rows]
 
 
 def maps(page: str) -> Iterator[tuple[str, list[list[str]]]]:
@@ -94,6 +111,24 @@ def test_all_outputs_show_the_same_numbers(
     for name, values in sums.items():
         assert result[f"test/{name}"] == pytest.approx(sum(values) / len(rows), rel=1e-5), name
 
+    # The measures of attention by group, on the page of the run and on that of a comparison.
+    (run,), _ = find_runs([tmp_path / "run"], for_page=True)
+    compared = {one["label"]: one["bars"][0] for one in attention_groupings([run])}
+    for key, label in (("phenomena", "phenomenon"), ("source_words", "source length in words")):
+        heads, *groups = table(page, f"attention by {label} (number of examples), test")
+        column = heads.index("attention entropy")
+        bars = {bar["group"]: bar for bar in compared[f"attention entropy by {label}"]}
+        assert {row[0].rsplit(" ", 1)[0] for row in groups if not row[0].endswith(" (0)")} == {*bars}
+        for name, bar in bars.items():
+            own = [
+                np.array(pair["scores"]["attention"])
+                for pair, one in zip(pairs, translations, strict=True)
+                if (name in one[key].split(", ") if key == "phenomena" else in_range(one[key], name))
+            ]
+            entropy = sum(entr(rows).sum() for rows in own) / sum(map(len, own))
+            assert (bar["count"], bar["value"]) == (len(own), pytest.approx(entropy, rel=1e-5))
+            assert [f"{name} ({len(own)})", f"{entropy:.3f}"] in [[row[0], row[column]] for row in groups]
+
     # The pictures.
     for pair in pairs:
         scores_TU, figure = np.array(pair["scores"]["attention"]), drawn[f"pair_{pair['index']}"]
@@ -129,9 +164,9 @@ def test_all_outputs_show_the_same_numbers(
         f"{one['log_prob']:.4f}" for one in scored
     ]
     assert f"perplexity {result['test/perplexity_teacher_forced']:.4f} per token" in summary
-    table = printed(capsys, "score", "demo", *files, "--format", "tsv")[0].splitlines()[1:]
+    columns = printed(capsys, "score", "demo", *files, "--format", "tsv")[0].splitlines()[1:]
     tokens = [token for one in scored for token in one["tokens"]]
-    assert [line.split("\t")[4] for line in table] == [f"{token['log_prob']:.6f}" for token in tokens]
+    assert [line.split("\t")[4] for line in columns] == [f"{token['log_prob']:.6f}" for token in tokens]
     assert [math.fsum(token["log_prob"] for token in one["tokens"]) for one in scored] == pytest.approx(
         [one["log_prob"] for one in scored]
     )
