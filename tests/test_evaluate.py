@@ -137,6 +137,7 @@ def test_evaluating_again_returns_the_scores_of_the_run(
     assert again["provenance"]["data"] == run.result["provenance"]["data"]
     as_trained = scored(str(run.folder), "--precision", "bf16")
     assert as_trained["provenance"]["precision"] == "bf16"
+    assert as_trained["aer_rows"] == run.result["aer_rows"]  # chosen on the validation split
     assert as_trained["test/loss_teacher_forced"] != run.result["test/loss_teacher_forced"]
     shown = capsys.readouterr().out
     assert f"{again['test/bleu']:.2f} ± {again['test/bleu_confidence']:.2f}" in shown

@@ -260,6 +260,8 @@ class TestFolder:
     def test_result_is_flat_and_strict_json(self, recorded: tuple[Path, OfflineRun]) -> None:
         result = result_of(recorded[0])
         assert (result["format"], result["status"], result["precision"]) == (1, "finished", "fp32")
+        errors = {"attention": result["val/aer"], "read": result["val/aer_read"]}
+        assert errors[result["aer_rows"]] == min(errors.values())
         measures = ("bleu", "chrf", "loss_teacher_forced", "loss_free_running", "aer")
         for split in ("val", "test"):
             for measure in measures:

@@ -25,8 +25,8 @@ class Extraction:
         method: "attention", or another of `attributions.METHODS`.
         reading, null: see `extraction`; `reading` is for attention.
         threshold: link all words of at least this score; None: link each target word to the source word of highest score.
-        layer, head: the cross-attention of this layer and head of a Transformer, from 0; None: the weights that `predict`
-            shows.
+        layer, head: the cross-attention of this layer and head of a Transformer, from 0; without a head the mean over the
+            heads of the layer, without both the weights that `predict` shows.
     """
 
     method: str = "attention"
@@ -77,14 +77,17 @@ def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
     of_head = extraction.layer is not None or extraction.head is not None
     if of_head:
         layers, heads = model.decoder.heads
-        for name, value, count in (("--layer", extraction.layer, layers), ("--head", extraction.head, heads)):
-            allowed = f"0 to {count - 1}, both options together" if count else "none: the model has no heads"
+        given = [("--layer", extraction.layer, layers)]
+        given += [] if extraction.head is None else [("--head", extraction.head, heads)]
+        for name, value, count in given:
+            allowed = f"0 to {count - 1}" if count else "none: the model has no heads"
             require(value is not None and 0 <= value < count, name, value, allowed)
     for index, batch, _, weights_BTS in forced.readings():
         if of_head:
             with evaluation_context(batch, forced.compute.precision, forced.compute.device):
                 maps_BLATS = model.attention_maps(batch, batch.inputs_BT)["cross"]
-            weights_BTS = maps_BLATS[:, extraction.layer, extraction.head]
+            maps_BATS = maps_BLATS[:, extraction.layer]
+            weights_BTS = maps_BATS.mean(1) if extraction.head is None else maps_BATS[:, extraction.head]
         if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
             raise UserError("The model has no attention to words. Give another method: --method occlusion.")
         yield index, to_host(weights_BTS.float())

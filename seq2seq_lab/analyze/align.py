@@ -46,10 +46,12 @@ def add_align(questions: Any) -> None:
         metavar="P",
         help="link all words of at least this weight (default: the largest weight)",
     )
-    for name in ("layer", "head"):
-        arguments.add_argument(
-            f"--{name}", type=int, help=f"the {name} of a Transformer, from 0 (default: as in `predict`)"
-        )
+    arguments.add_argument(
+        "--layer", type=int, help="the layer of a Transformer, from 0 (default: as in `predict`)"
+    )
+    arguments.add_argument(
+        "--head", type=int, help="with --layer: its head, from 0 (default: the mean over its heads)"
+    )
     arguments.add_argument("--reverse", metavar="RUN", help="a run from the target to the source language")
     arguments.add_argument(
         "--combine",

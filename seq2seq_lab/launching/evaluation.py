@@ -98,7 +98,8 @@ def score(
     }
     if validation:
         about["validation_precision"] = validation_precision.value
-    write_result(folder, about | scores)
+    kept = {name: run.result[name] for name in task.kept_entries if run.result and name in run.result}
+    write_result(folder, about | kept | scores)
     return folder, scores
 
 

@@ -1,6 +1,7 @@
 """Word alignments from attention weights, and the alignment error rate."""
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -250,13 +251,44 @@ def diagonal_links(gold: Gold) -> set[Link]:
     return {(min(word, last), word) for word in range(len(gold.target_words))}
 
 
-def head_links(layer: int, head: int, reading: str = "") -> str:
+def head_links(layer: int, head: int | None, reading: str = "") -> str:
     """Return the kind of the links from the attention of one head, counted from 0: `layer_1_head_1` for the first.
 
     Args:
+        head: None: the mean over the heads of the layer, `layer_1`.
         reading: "read" for `read` rows.
     """
-    return "_".join([f"layer_{layer + 1}_head_{head + 1}", *([reading] if reading else [])])
+    own = [] if head is None else [f"head_{head + 1}"]
+    return "_".join([f"layer_{layer + 1}", *own, *([reading] if reading else [])])
+
+
+AER_ROWS = "aer_rows"
+"""The entry of `result.json` with the kind of links of `best_rows`."""
+_LAYER = re.compile(r"val/aer_(layer_(\d+)(?:_read)?)")
+
+
+def best_rows(values: Mapping[str, Any]) -> str | None:
+    """Return the kind of links of the lowest AER on the validation split: of a layer, as the mean over its heads, and a row.
+
+    Args:
+        values: metrics by name; of a Transformer those of the final evaluation.
+
+    Returns:
+        "attention" or "read" for a model without layers of attention; None without an AER. Of equal ones, the first.
+    """
+    layers = {match[1]: values[name] for name in values if (match := _LAYER.fullmatch(name))}
+    rows = {"attention": values.get("val/aer"), "read": values.get("val/aer_read")}
+    known = {
+        name: value for name, value in (layers or rows).items() if value is not None and math.isfinite(value)
+    }
+    return min(known, key=known.__getitem__) if known else None
+
+
+def describe_rows(links: str) -> str:
+    """Return a kind of links of `best_rows` as text."""
+    reading = "the step that reads the word" if links.endswith("read") else "the step that predicts the word"
+    layer = re.match(r"layer_(\d+)", links)
+    return f"{reading}{f', layer {layer[1]} (mean over its heads)' if layer else ''}"
 
 
 def read(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:

@@ -20,6 +20,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL
+from seq2seq_lab.reporting.aer import MEANING
 from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
@@ -73,7 +74,8 @@ def page(table: Table, title: str) -> str:
         attention=attention_note(len(data["attention"]), kept),
         table=html_table(heads, rows),
         note="<br>".join(
-            f"<bdi>{html.escape(text)}</bdi>" for text in (*legend(table), note(table), *table.warnings)
+            f"<bdi>{html.escape(text)}</bdi>"
+            for text in (*about_aer(table), *legend(table), note(table), *table.warnings)
         ),
     )
     parts = [
@@ -81,6 +83,12 @@ def page(table: Table, title: str) -> str:
         for name, text in (("plotly", plotly), ("data", packed(as_json(data))))
     ]
     return framed(title, SECTIONS, main, [*parts, *map(script, FILES), "<script>start();</script>"])
+
+
+def about_aer(table: Table) -> list[str]:
+    """Return the meaning of the AER, if a run has one."""
+    runs = [run for group in table.groups for run in group.runs]
+    return [MEANING] if any(run.result.get("test/aer") is not None for run in runs) else []
 
 
 def as_json(data: Any) -> str:

@@ -13,6 +13,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
+from seq2seq_lab.reporting.aer import about_aer
 from seq2seq_lab.reporting.animation import over_training
 from seq2seq_lab.reporting.attention_groups import attention_tables
 from seq2seq_lab.reporting.figures import training_curves
@@ -95,13 +96,15 @@ def title(run: Run) -> str:
 
 
 def summary(run: Run) -> str:
-    """Return one sentence with the primary metric on the first test set, its interval, and the best trivial baseline."""
+    """Return the primary metric on the first test set, its interval, the best trivial baseline, and what an AER is of."""
     declared, result = run.declared, run.result
     one = declared.metrics[declared.primary]
     text = f"{one.label} {score_tables.cell(result, declared, 'test', declared.primary)} on the test set"
     if result.get(f"test/{declared.primary}_confidence"):
         text += " (± 95% interval over test examples, not over seeds)"
-    return f"{text}. {advice.against_baseline(result, declared)}".strip()
+    return " ".join(
+        filter(None, (f"{text}.", advice.against_baseline(result, declared), about_aer(result, declared)))
+    )
 
 
 def curves(run: Run, metrics: Sequence[Mapping[str, float]]) -> str:

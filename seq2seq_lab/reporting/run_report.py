@@ -168,6 +168,7 @@ def report_evaluations(
         show_end(report, split.prefix, folder, tracker, step)
         lines = lines or report.lines
         result["page"] = page_files(report, split.prefix) | result["page"]
+        result |= report.entries
         if report.worst:
             result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = report.worst
     for key, grouping in declared.groupings.items():

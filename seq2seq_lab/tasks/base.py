@@ -194,6 +194,7 @@ class Task(ABC):
         loaded: what `seq2seq_lab.load` returns for a run of the task.
         commands: commands suggested after a run, as pairs of their purpose and the program with its arguments, in which
             RUN stands for the run folder.
+        kept_entries: the entries of `result.json`, chosen on the validation split, that evaluations of the run record too.
         snapshot_metrics: the names of the metrics, besides the primary one, of `snapshot`.
     """
 
@@ -210,6 +211,7 @@ class Task(ABC):
     files: tuple[str, ...] = ()
     loaded: ClassVar[type[Loaded]] = Loaded
     commands: Mapping[str, tuple[str, ...]] = {}
+    kept_entries: Sequence[str] = ()
     snapshot_metrics: Sequence[str] = ()
 
     @classmethod

@@ -145,6 +145,7 @@ class Report:
         pictures: figures. Pages show them only if heatmaps is None.
         worst: the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.
         files: the content of further text files, by their path in the run folder.
+        entries: entries of `result.json`.
     """
 
     examples: Examples | None = None
@@ -154,3 +155,4 @@ class Report:
     pictures: Sequence[Picture] = ()
     worst: Sequence[Mapping[str, Any]] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Any] = field(default_factory=dict)

@@ -52,8 +52,10 @@ def test_heads_thresholds_and_the_null_rule() -> None:
     assert all(fewer <= more for fewer, more in zip(null, plain, strict=True))
     with pytest.raises(UserError, match=r"--layer=9 is not allowed"):
         alignments(run.model, forced, Extraction(layer=9, head=0))
-    with pytest.raises(UserError, match=r"--head=None is not allowed"):
-        alignments(run.model, forced, Extraction(layer=0))
+    with pytest.raises(UserError, match=r"--layer=None is not allowed"):
+        alignments(run.model, forced, Extraction(head=0))
+    last = run.model.decoder.heads[0] - 1
+    assert alignments(run.model, forced, Extraction(layer=last)) == plain  # the mean over its heads
     with pytest.raises(UserError, match=r"has no heads"):
         alignments(demo().model, demo().forced(SOURCES, TARGETS), Extraction(layer=0, head=0))
     with pytest.raises(UserError, match=r"--reading=read"):

@@ -26,12 +26,15 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
+from seq2seq_lab.metrics.alignment import AlignmentErrorRate, best_rows
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
+from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
+from seq2seq_lab.reporting.aer import about_aer
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
@@ -351,7 +354,40 @@ def test_every_head_of_a_transformer_has_an_alignment_error(
         assert values["val/aer_layer_2_head_1_read"] == values["val/aer_read"]
         assert values["val/aer_layer_1_head_1"] != values["val/aer"]
     assert names <= {f"val/{metric.name}" for metric in evaluate.metrics}
-    assert not any("_head_" in name for name in evaluate().values)
+    assert values["val/aer_layer_2"] == values["val/aer"]
+    assert values["val/aer_layer_2_read"] == values["val/aer_read"]
+    layers = [f"layer_{layer}{reading}" for layer in (1, 2) for reading in ("", "_read")]
+    assert best_rows(values) == min(layers, key=lambda name: values[f"val/aer_{name}"])
+    assert not any("_layer_" in name for name in evaluate().values)
+
+
+def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:
+    assert best_rows({}) is None
+    assert best_rows({"val/bleu": 3.0, "test/aer": 0.5}) is None
+    assert best_rows({"val/aer": 0.2, "val/aer_read": 0.1, "val/aer_soft": 0.0}) == "read"
+    heads = {"val/aer_layer_1_head_1": 0.0, "val/aer_layer_1": 0.4, "val/aer_layer_2_read": 0.3}
+    assert best_rows({"val/aer": 0.1, "val/aer_read": math.nan, **heads}) == "layer_2_read"
+    assert best_rows({"val/aer": 0.1, "val/aer_read": math.nan}) == "attention"
+    result = {
+        "test/aer": 0.4,
+        "test/aer_read": 0.6,
+        "test/aer_layer_2_read": 0.25,
+        "aer_rows": "layer_2_read",
+    }
+    declared = Declarations.of(
+        [Bleu(), AlignmentErrorRate("oracle"), AlignmentErrorRate("diagonal"), AlignmentErrorRate()],
+        (),
+        "bleu",
+    )
+    assert about_aer(result, declared).endswith(
+        "(read) is 0.600. The validation split selects the step that reads the word, layer 2 (mean over its heads): AER "
+        "0.250 on the test set."
+    )
+    assert about_aer({**result, "aer_rows": "read"}, declared).endswith(
+        "the step that reads the word: AER 0.600 on the test set."
+    )
+    assert "selects" not in about_aer({"test/aer": 0.4, "aer_rows": "layer_9"}, declared)
+    assert about_aer({"test/bleu": 0.4}, declared) == ""
 
 
 def test_attention_is_kept_where_it_is_asked_for(

@@ -198,7 +198,7 @@ class TranslationEvaluator(DecodingEvaluator):
     ) -> None:
         text = split.text
         layers, heads = model.decoder.heads if isinstance(model, Seq2Seq) and text.gold else (0, 0)
-        self._heads = [*product(range(layers), range(heads))]
+        self._heads = [*product(range(layers), (None, *range(heads)))]
         super().__init__(
             model,
             split,
@@ -256,7 +256,7 @@ class TranslationEvaluator(DecodingEvaluator):
                 maps_BLATS = self.model.attention_maps(batch, batch.inputs_BT)["cross"]
             maps = to_host(maps_BLATS.float())
             for layer, head in self._heads:
-                weights = maps[:, layer, head]
+                weights = maps[:, layer].mean(1) if head is None else maps[:, layer, head]
                 counts[head_links(layer, head)] = self._gold.counts(index, weights)
                 counts[head_links(layer, head, "read")] = self._gold.counts(index, read(weights))
         return counts

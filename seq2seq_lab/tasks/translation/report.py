@@ -13,10 +13,12 @@ from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.metrics.alignment import (
+    AER_ROWS,
     AttentionMap,
     Link,
     Span,
     attention_map,
+    best_rows,
     group_tokens,
     word_spans,
 )
@@ -139,6 +141,8 @@ class TranslationReport:
         if prefix == "val":
             samples = evaluation.samples
             shown = {"lines": self._attention_lines(), "pictures": self._pictures("sample", samples, None)}
+            if (rows := best_rows(evaluation.values)) is not None:
+                shown["entries"] = {AER_ROWS: rows}
         elif prefix == "test":
             worst = [one.pair for one in evaluation.worst]
             shown = {"pictures": self._pictures("worst", worst, None)}

@@ -21,6 +21,7 @@ from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import TokenizerPair, fit_tokenizers
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.alignment import AER_ROWS
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.models.ensemble import Ensemble
@@ -81,6 +82,7 @@ class TranslationTask(Task):
     sources = ("tokens", "subwords")
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
+    kept_entries = (AER_ROWS,)
     snapshot_metrics = ("aer",)
     unit = "target_tokens"
     files = ("tokenizer",)

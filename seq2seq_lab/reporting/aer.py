@@ -1,0 +1,31 @@
+"""Which attention weights an AER on a page is of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
+from seq2seq_lab.metrics.base import Declarations
+
+MEANING = (
+    "AER is that of the attention weights with which a word is predicted (emit), of a Transformer the mean over the heads "
+    "of its last layer."
+)
+
+
+def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
+    """Return sentences on the AER of the first test set: of which weights it is, and of those chosen on validation."""
+    if result.get("test/aer") is None or "aer" not in declared.metrics:
+        return ""
+    one = declared.metrics["aer"]
+    text = MEANING
+    if (read := result.get("test/aer_read")) is not None:
+        text += f" That of the step which reads the word (read) is {one.text(read)}."
+    rows = result.get(AER_ROWS)
+    if isinstance(rows, str) and (value := result.get(f"test/{metric_of(rows)}")) is not None:
+        text += f" The validation split selects {describe_rows(rows)}: AER {one.text(value)} on the test set."
+    return text
+
+
+def metric_of(rows: str) -> str:
+    """Return the name of the AER of a kind of links."""
+    return "aer" if rows == "attention" else f"aer_{rows}"
