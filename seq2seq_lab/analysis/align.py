@@ -56,7 +56,7 @@ def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[L
         require(extraction.reading == "emit", "--reading", extraction.reading, "emit, except for attention")
         return [_by_attribution(model, forced, i, extraction) for i in range(len(forced.targets))]
     found: dict[int, set[Link]] = {}
-    for index, weights_BTS in _attention(model, forced, extraction):
+    for index, weights_BTS in attention_of_batches(model, forced, extraction):
         for row, i in enumerate(index):
             words = word_links(forced, i, forced.source_tokenizer.spans(forced.sources[i]))
             rows, columns = words.shape
@@ -72,7 +72,7 @@ def word_links(forced: Forced, i: int, source_spans: Sequence[tuple[int, int]]) 
     return WordLinks(source_spans, forced.tokenizer.spans(target), *words)
 
 
-def _attention(model: Any, forced: Forced, extraction: Extraction) -> Any:
+def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> Any:
     """Yield (indices of the pairs, weights_BTS) of each batch."""
     of_head = extraction.layer is not None or extraction.head is not None
     if of_head:

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from seq2seq_lab.analyze.aer import add_aer
 from seq2seq_lab.analyze.align import add_align
 from seq2seq_lab.analyze.attribute import add_attribute
 from seq2seq_lab.analyze.intervene import add_intervene
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     questions = arguments.add_subparsers(metavar="QUESTION", required=True, parser_class=Parser)
     add_score(questions)
     add_align(questions)
+    add_aer(questions)
     add_intervene(questions)
     add_attribute(questions)
     return arguments

@@ -112,6 +112,22 @@ def test_all_outputs_show_the_same_numbers(
     for name, values in sums.items():
         assert result[f"test/{name}"] == pytest.approx(sum(values) / len(rows), rel=1e-5), name
 
+    # The controls of AER.
+    controls = {
+        (one["weights"], one["rows"]): one
+        for one in json_lines(printed(capsys, "aer", "demo", *DATA, "--format", "jsonl")[0])
+    }
+    assert controls["model", "attention"]["soft"] == pytest.approx(result["test/aer_soft"], rel=1e-5)
+    assert controls["model", "attention"]["confidence"] == pytest.approx(half)
+    for weights, rows_of_links, name in (
+        ("model", "attention", "aer"),
+        ("model", "read", "aer_read"),
+        ("diagonal", "", "aer_diagonal"),
+        ("oracle", "", "aer_oracle"),
+    ):
+        assert controls[weights, rows_of_links]["aer"] == pytest.approx(result[f"test/{name}"])
+    assert controls["random parameters", "attention"]["aer"] > 0.6
+
     # The measures of attention by group, on the page of the run and on that of a comparison.
     (run,), _ = find_runs([tmp_path / "run"], for_page=True)
     compared = {one["label"]: one["bars"][0] for one in attention_groupings([run])}

@@ -1,0 +1,74 @@
+"""`analyze aer`: the alignment error rate of attention, beside controls."""
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.errors import UserError, print_visible
+from seq2seq_lab.evaluate import open_run
+from seq2seq_lab.runtime.console import print_prose
+from seq2seq_lab.runtime.tables import print_table
+
+
+def add_aer(questions: Any) -> None:
+    """Add the question `aer`."""
+    arguments = add_question(
+        questions,
+        "aer",
+        aer,
+        "the alignment error rate of the attention on a test set with gold alignments, of each layer and both readings of a "
+        "row, beside random parameters of attention, uniform weights, the diagonal and the best possible links",
+        "python -m seq2seq_lab.analyze aer outputs/DATE/TIME --first 100",
+    )
+    add_test_set(arguments)
+    arguments.add_argument("--seed", type=int, default=1, help="of the random parameters (default: 1)")
+    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
+def aer(options: argparse.Namespace) -> None:
+    """Print alignment error rates.
+
+    Raises:
+        UserError: the test set has no gold alignments, or the model has no attention to words.
+    """
+    import torch
+
+    from seq2seq_lab.analysis.controls import DRAWS, alignment_errors, with_random_attention
+    from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
+
+    run = open_run(options, options.changes)
+    split = selected_test_set(run, options)
+    gold = getattr(split.text, "gold", None)
+    if gold is None:
+        raise UserError(
+            "aer needs gold alignments, which this test set does not have. Choose dataset=grammar, or set "
+            "dataset.alignments."
+        )
+    random_models = []
+    for draw in range(DRAWS):
+        torch.manual_seed(options.seed + draw)
+        random_models.append(with_random_attention(run.model, run.task.model().to(run.device)))
+    random_models = [one for one in random_models if one is not None]
+    forced = run.forced([*split.text.source], [*split.text.target])
+    found = alignment_errors(run.model, random_models, forced, gold)
+    if options.format == "jsonl":
+        for one in found:
+            print_visible(json.dumps(asdict(one)))
+        return
+    rows = [
+        [
+            one.weights,
+            describe_rows(one.rows) if one.rows else "",
+            f"{one.aer:.3f} ± {one.confidence:.3f}",
+            "–" if one.soft is None else f"{one.soft:.3f}",
+        ]
+        for one in found
+    ]
+    heads = ["weights", "of", "AER ± 95% interval", "soft AER"]
+    print_table(f"Alignment error rates of {len(gold):,} sentences", heads, rows, 2)
+    if not random_models:
+        print_prose("The attention function has no parameters that could be random.")
+    if (chosen := (run.result or {}).get(AER_ROWS)) is not None:
+        print_prose(f"The validation split selects {describe_rows(chosen)}.")

@@ -1,0 +1,61 @@
+"""Controls of the alignment error rate: random parameters of attention and uniform weights."""
+
+from typing import Any
+
+import pytest
+import torch
+from demo_models import SOURCES, TARGETS, demo_with
+
+from seq2seq_lab.analysis.controls import alignment_errors, with_random_attention
+from seq2seq_lab.data.corpus import Gold
+
+GOLD = [
+    Gold(("the", "king", "sleeps"), ("le", "roi", "dort"), frozenset({(0, 0), (1, 1), (2, 2)})),
+    Gold(("white", "cow"), ("vache", "blanche"), frozenset({(1, 0), (0, 1)})),
+]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "attention", "random"),
+    [
+        ("luong", "additive", ("decoder.attention.",)),
+        ("luong", "location_sensitive", ("decoder.attention.",)),
+        ("transformer", "scaled_dot", ("cross_attention.query.", "cross_attention.key.")),
+        ("luong", "dot", ()),
+        ("bahdanau", "uniform", ()),
+    ],
+)
+def test_only_the_parameters_that_compute_attention_weights_are_random(
+    decoder: str, attention: str, random: tuple[str, ...]
+) -> None:
+    trained = demo_with(decoder, attention, seed=1).model
+    made = with_random_attention(trained, demo_with(decoder, attention, seed=2).model)
+    if not random:
+        assert made is None
+        return
+    own, weights = trained.state_dict(), made.state_dict()
+    changed = {name for name, value in weights.items() if not torch.equal(value, own[name])}
+    assert changed
+    assert changed == {name for name in own if any(part in name for part in random)}
+
+
+def errors(run: Any, random_models: list[Any]) -> dict[tuple[str, str], Any]:
+    found = alignment_errors(run.model, random_models, run.forced(SOURCES[:2], TARGETS[:2]), GOLD)
+    return {(one.weights, one.rows): one for one in found}
+
+
+def test_each_layer_and_row_is_beside_the_controls() -> None:
+    run = demo_with("transformer", "scaled_dot", num_layers=2)
+    found = errors(run, [run.model, run.model])
+    rows = ["layer_1", "layer_1_read", "layer_2", "layer_2_read"]
+    assert [*found] == [
+        *(("model", name) for name in rows),
+        *(("random parameters", name) for name in rows),
+        *(("uniform", ""), ("diagonal", ""), ("oracle", "")),
+    ]
+    for name in rows:  # the mean of equal draws
+        assert found["random parameters", name].aer == pytest.approx(found["model", name].aer)
+    assert found["model", "layer_1"] != found["model", "layer_2"]
+    # 3 sure links of 3 × 3 cells and 2 of 2 × 2: a random link is right with probability 1/3, and with 1/2.
+    assert found["uniform", ""].aer == found["uniform", ""].soft == pytest.approx(1 - 2 * 2 / (5 + 5))
+    assert (found["diagonal", ""].aer, found["oracle", ""].aer) == (pytest.approx(1 - 3 / 5), 0)
