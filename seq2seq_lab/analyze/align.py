@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, pairs
+from seq2seq_lab.analyze.common import add_question, pairs, require_float32
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 
@@ -72,6 +72,8 @@ def align(options: argparse.Namespace) -> None:
 
     if options.combine is not None and options.reverse is None:
         raise UserError(f"--combine={options.combine} needs --reverse RUN, a run in the other direction.")
+    if options.method != "attention":
+        require_float32(options, f"--method={options.method}, which is computed in float32")
     extraction = Extraction(
         options.method, options.reading, options.null, options.threshold, options.layer, options.head
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_question, add_test_set, require_float32, selected_test_set
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
@@ -74,12 +74,13 @@ def attribute(options: argparse.Namespace) -> None:
     """Print attributions and their measures.
 
     Raises:
-        UserError: an unknown method, or one that the model does not have.
+        UserError: an unknown method, one that the model does not have, or another precision than float32.
     """
     import torch
 
     from seq2seq_lab.analysis import attributions, comparison
 
+    require_float32(options, "attributions, which are computed in float32")
     methods = options.methods.split(",") if options.methods else []
     attributions.check_methods(methods)
     run = open_run(options, options.changes)

@@ -38,6 +38,15 @@ def add_test_set(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--first", type=int, metavar="N", help="use the first N examples only")
 
 
+def require_float32(options: argparse.Namespace, what: str) -> None:
+    """Refuse another precision than float32, in which attributions are computed whatever the precision of the run.
+
+    Raises:
+        UserError: `--precision` is neither auto nor fp32.
+    """
+    require(options.precision in ("auto", "fp32"), "--precision", options.precision, f"auto, fp32 for {what}")
+
+
 def selected_test_set(run: Any, options: argparse.Namespace) -> Any:
     """Return the test set that the options select.
 

@@ -13,7 +13,7 @@ MEANING = (
 
 
 def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
-    """Return sentences on the AER of the first test set: of which weights it is, and of those chosen on validation."""
+    """Return the meaning of the AER of the first test set, and the AER of the weights that the validation split selects."""
     if result.get("test/aer") is None or "aer" not in declared.metrics:
         return ""
     one = declared.metrics["aer"]

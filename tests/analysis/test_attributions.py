@@ -356,3 +356,12 @@ def test_a_page_has_the_pictures_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
     assert "<bdi>Picture 2</bdi>" not in shortened
     assert "do not fit" in shortened
     assert len(shortened.encode()) <= page.MAX_SIZE
+
+
+@pytest.mark.parametrize(
+    "line", [["attribute", "demo"], ["align", "demo", "a", "b", "--method", "occlusion"]]
+)
+def test_attributions_are_computed_in_float32(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        analyze.main([*line, "--precision", "bf16"])
+    assert "--precision=bf16 is not allowed. Allowed: auto, fp32 for" in capsys.readouterr().err
