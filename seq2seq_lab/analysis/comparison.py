@@ -30,11 +30,30 @@ QUANTILE = 1  # of `faithfulness.SHARES`: 20% of the words
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over the rows of all sentences, with the half width of its 95% interval (bootstrap over sentences)."""
+    """A mean over the rows of all sentences.
+
+    Attributes:
+        confidence: half the width of its 95% interval (bootstrap over sentences); None if there are too few sentences.
+        count: the number of rows.
+    """
 
     value: float
-    confidence: float
+    confidence: float | None
     count: int
+
+    @classmethod
+    def of(cls, rows_N2: Floats) -> "Mean | None":
+        """Return the mean of the sum and the number of rows of each sentence; None without a row."""
+        total, count = rows_N2.sum(0)
+        if not count:
+            return None
+        half = confidence_interval(ratio, rows_N2, np.arange(len(rows_N2)), CONFIDENCE_SAMPLES)
+        return cls(float(total / count), half if math.isfinite(half) else None, int(count))
+
+    def text(self, form: str) -> str:
+        """Return the value with its interval."""
+        value = format(self.value, form)
+        return value if self.confidence is None else f"{value} ± {self.confidence:{form}}"
 
 
 @dataclass(frozen=True)
@@ -252,9 +271,7 @@ def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
         own = [one.measures[name] for one in explained if name in one.measures]
         found[name] = {}
         for measure in dict.fromkeys(key for one in own for key in one):
-            rows = np.array([one.get(measure, (0.0, 0.0)) for one in own])
-            total, count = rows.sum(0)
-            if count:
-                half = confidence_interval(ratio, rows, np.arange(len(rows)), CONFIDENCE_SAMPLES)
-                found[name][measure] = Mean(float(total / count), half, int(count))
+            mean = Mean.of(np.array([one.get(measure, (0.0, 0.0)) for one in own]))
+            if mean is not None:
+                found[name][measure] = mean
     return found

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from seq2seq_lab.analyze.aer import add_aer
 from seq2seq_lab.analyze.align import add_align
 from seq2seq_lab.analyze.attribute import add_attribute
+from seq2seq_lab.analyze.counterfactuals import add_counterfactuals
 from seq2seq_lab.analyze.intervene import add_intervene
 from seq2seq_lab.analyze.score import add_score
 from seq2seq_lab.errors import Parser, report_errors
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add_aer(questions)
     add_intervene(questions)
     add_attribute(questions)
+    add_counterfactuals(questions)
     return arguments
 
 

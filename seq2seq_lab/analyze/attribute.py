@@ -6,9 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, require_float32, selected_test_set
+from seq2seq_lab.analyze.common import (
+    add_question,
+    add_test_set,
+    influences_of,
+    require_float32,
+    selected_test_set,
+)
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
-from seq2seq_lab.errors import UserError, print_visible
+from seq2seq_lab.errors import print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import TextTable, print_table
@@ -96,10 +102,7 @@ def attribute(options: argparse.Namespace) -> None:
     gold = getattr(split.text, "gold", None)
     influences = None
     if options.counterfactuals:
-        dataset = run.task.parts.dataset()
-        if gold is None or not hasattr(dataset, "influences"):
-            raise UserError("--counterfactuals needs a generated data set, dataset=grammar. Leave it out.")
-        influences = dataset.influences([*split.text.source], per_word=1, seed=options.seed)
+        influences = influences_of(run, split, 1, options.seed)
     explained = []
     with progress_bar("Attributions") as advance:
         for one in comparison.explain(
@@ -140,7 +143,7 @@ def attributed_pictures(
     for name, own in found.items():
         means = [own[key] for percent in percents if (key := f"drop_{percent}") in own]
         if len(means) == len(percents):
-            values, errors = [mean.value for mean in means], [mean.confidence for mean in means]
+            values, errors = [mean.value for mean in means], [mean.confidence or 0.0 for mean in means]
             curves.append(Series(name, percents, values, errors))
     title, drop = "Deletion in the order of the scores", "drop of log p, nats"
     yield Drawing("deletion", title, draw_series(curves, "deleted words, %", drop, title))
@@ -198,7 +201,7 @@ def methods_table(found: dict[str, dict[str, Any]], how: str) -> TextTable:
     shown = [key for key in MEASURES if any(key in own for own in found.values())]
     rows = []
     for name, own in found.items():
-        cells = [f"{own[key].value:.3f} ± {own[key].confidence:.3f}" if key in own else "–" for key in shown]
+        cells = [own[key].text(".3f") if key in own else "–" for key in shown]
         rows.append([name, *cells])
     heads = ["method", *(MEASURES[key] for key in shown)]
     return TextTable(f"Attributions; words are deleted by: {how}; nats", heads, rows)

@@ -65,6 +65,21 @@ def selected_test_set(run: Any, options: argparse.Namespace) -> Any:
     return split if options.first is None else split.first(options.first)
 
 
+def influences_of(run: Any, split: Any, per_word: int, seed: int) -> Any:
+    """Return what each reference word of a test set depends on; see `CounterfactualDataset.influences`.
+
+    Raises:
+        UserError: the data set does not know.
+    """
+    dataset = run.task.parts.dataset()
+    if getattr(split.text, "gold", None) is None or not hasattr(dataset, "influences"):
+        raise UserError(
+            "Counterfactuals need a generated data set, dataset=grammar: only there it is known what each reference word "
+            "depends on."
+        )
+    return dataset.influences([*split.text.source], per_word=per_word, seed=seed)
+
+
 def pairs(run: Any, files: Sequence[str]) -> Iterator[tuple[int, list[str], list[str]]]:
     """Yield (index of the first pair, sources, targets) of the lines of SOURCE and TARGET; see `add_score`.
 

@@ -1,4 +1,6 @@
+import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq_lab.analysis.counterfactual import (
+    Changes,
     auc,
     average_precision,
     changed_words,
@@ -16,9 +19,14 @@ from seq2seq_lab.analysis.counterfactual import (
     rank,
     split_words,
 )
+from seq2seq_lab.analysis.dependence import dependences
+from seq2seq_lab.analyze import __main__ as analyze
+from seq2seq_lab.analyze.common import influences_of
+from seq2seq_lab.analyze.counterfactuals import changed_outputs
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Counterfactual, Influence
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.errors import UserError
 
 CELLS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 7.5]), st.booleans()), min_size=1, max_size=40
@@ -167,3 +175,70 @@ def test_a_model_that_outputs_the_references_of_the_grammar() -> None:
         assert changes.counterfactuals == changes.correct == len(influence.counterfactuals)
         assert changes.found == changes.expected == changes.output > 0
         assert changes.found_agreement == changes.expected_agreement
+
+
+def test_the_measures_of_a_group_are_ratios_of_sums() -> None:
+    changes = [Changes(4, 3, 10, 9, 4, 2, 12), Changes(2, 2, 5, 5, 0, 0, 5), Changes(1, 0, 1, 0, 0, 0, 1)]
+    found = {one.group: one for one in dependences(changes, [["b"], ["b", "a"], []])}
+    assert [*found] == ["all", "a", "b"]
+    assert [(one.sentences, one.counterfactuals) for one in found.values()] == [(3, 7), (1, 2), (2, 6)]
+    values = {name: mean.value for name, mean in found["all"].means.items()}
+    assert values == {"recall": 14 / 16, "agreement_recall": 0.5, "precision": 14 / 18, "correct": 5 / 7}
+    assert {name: mean.value for name, mean in found["a"].means.items()} == {
+        **{"recall": 1, "precision": 1, "correct": 1}
+    }
+    assert found["b"].means["agreement_recall"].confidence is None  # one of the two sentences has none
+    assert found["b"].means["agreement_recall"].text(".1%") == "50.0%"
+    assert dependences(changes)[0] == found["all"]
+
+
+def test_a_model_that_outputs_the_references_depends_on_what_they_depend_on() -> None:
+    dataset = Grammar(
+        train=1, validation=1, test=5, test_compositional=0, held_out_share=0.0, seed=5, max_depth=3
+    )
+    text = dataset.load().tests["test"]
+    influences = dataset.influences(text.source, per_word=2, seed=0)
+    references = dict(zip(text.source, text.target, strict=True))
+    references |= {change.source: change.target for one in influences for change in one.counterfactuals}
+    run = SimpleNamespace(
+        task=SimpleNamespace(eval_batch_size=2),
+        nbest=lambda lines, with_attention: [[SimpleNamespace(text=references[line])] for line in lines],
+    )
+    records = [*changed_outputs(run, text.source, influences)]
+    assert [one["index"] for one in records] == [0, 1, 2, 3, 4]
+    assert [one["output"] for one in records] == [*text.target]
+    assert all(
+        change["output"] == change["reference"] for one in records for change in one["counterfactuals"]
+    )
+    (found, *_) = dependences([Changes(**one["counts"]) for one in records])
+    assert {name: mean.value for name, mean in found.means.items()} == dict.fromkeys(found.means, 1)
+
+
+def test_the_program_prints_the_same_numbers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["dataset.train=1", "dataset.validation=1", "dataset.test=2", "dataset.test_compositional=1"]
+    line = ["counterfactuals", "demo", *data]
+    analyze.main([*line, "--format", "jsonl"])
+    lines = capsys.readouterr().out.splitlines()
+    assert not any("Infinity" in one or "NaN" in one for one in lines)
+    records = [json.loads(one) for one in lines]
+    sentences, (total, *groups) = records[:2], records[2:]
+    assert (total["group"], total["sentences"]) == ("all", 2)
+    assert groups
+    counts = [one["counts"] for one in sentences]
+    assert total["counterfactuals"] == sum(len(one["counterfactuals"]) for one in sentences)
+    recall = sum(one["found"] for one in counts) / sum(one["expected"] for one in counts)
+    assert total["means"]["recall"]["value"] == pytest.approx(recall)
+    assert recall > 0.8
+    right = [
+        change["output"] == change["reference"] for one in sentences for change in one["counterfactuals"]
+    ]
+    assert total["means"]["correct"]["value"] == pytest.approx(sum(right) / len(right))
+    analyze.main(line)
+    assert f" {recall:.1%} ± " in capsys.readouterr().out
+
+
+def test_data_without_counterfactuals_is_refused() -> None:
+    run = SimpleNamespace(task=SimpleNamespace(parts=SimpleNamespace(dataset=lambda: object())))
+    split = SimpleNamespace(text=SimpleNamespace(gold=[], source=[]))
+    with pytest.raises(UserError, match="dataset=grammar"):
+        influences_of(run, split, 1, 1)
