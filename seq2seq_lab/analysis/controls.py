@@ -9,7 +9,9 @@ import numpy as np
 from seq2seq_lab.analysis.align import Extraction, attention_of_batches
 from seq2seq_lab.analysis.extraction import soft_link_counts, word_weights
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.analysis.ibm1 import Words, train_ibm1
+from seq2seq_lab.data.alignment_files import alignment_words
+from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
     WordLinks,
@@ -34,7 +36,7 @@ class AlignmentError:
     """The AER of one set of weights.
 
     Attributes:
-        weights: "model", "random parameters" (mean of `DRAWS` draws), "uniform", "diagonal" or "oracle".
+        weights: "model", "random parameters" (mean of `DRAWS` draws), "uniform", "diagonal", "IBM model 1" or "oracle".
         rows: the kind of links of `metrics.alignment.best_rows`; empty for weights that do not come from a model.
         aer: with half the width of its 95% interval (bootstrap over sentences). Of uniform weights that of random links.
         soft: the AER of the weights instead of links; None for weights that do not come from attention.
@@ -48,12 +50,17 @@ class AlignmentError:
 
 
 def alignment_errors(
-    model: Any, random_models: Sequence[Any], forced: Forced, gold: Sequence[Gold]
+    model: Any,
+    random_models: Sequence[Any],
+    forced: Forced,
+    gold: Sequence[Gold],
+    train: tuple[Words, Words] | None = None,
 ) -> Iterator[AlignmentError]:
     """Yield the AER of the model's attention, of each layer and both rows, and of the controls.
 
     Args:
         random_models: the model with random parameters of attention; see `with_random_attention`.
+        train: the words of the sources and of the targets from which IBM model 1 is trained; None to leave it out.
 
     Raises:
         UserError: the model has no attention to words.
@@ -69,8 +76,19 @@ def alignment_errors(
                     yield _error(name, _rows_of(layer, reading), hard, soft)
     uniform = np.array([soft_link_counts(np.ones(_shape(one)) / len(one.source_words), one) for one in gold])
     yield _error("uniform", "", uniform, uniform)
-    for name, links in (("diagonal", diagonal_links), ("oracle", oracle_links)):
-        yield _error(name, "", np.array([link_counts(links(one), one) for one in gold]), None)
+    baselines = {"diagonal": [*map(diagonal_links, gold)]}
+    if train is not None:
+        words = [one.source_words for one in gold], [one.target_words for one in gold]
+        baselines["IBM model 1"] = train_ibm1(*train).align(*words)
+    for name, links in {**baselines, "oracle": [*map(oracle_links, gold)]}.items():
+        yield _error(name, "", np.array([*map(link_counts, links, gold)]), None)
+
+
+def training_words(text: ParallelText) -> tuple[Words, Words]:
+    """Return the words of the sources and of the targets: those of the gold alignments, else the text between spaces."""
+    if text.gold is not None:
+        return [one.source_words for one in text.gold], [one.target_words for one in text.gold]
+    return [*map(alignment_words, text.source)], [*map(alignment_words, text.target)]
 
 
 def with_random_attention(model: Any, initial: Any) -> Any:

@@ -23,6 +23,9 @@ def add_aer(questions: Any) -> None:
         "python -m seq2seq_lab.analyze aer outputs/DATE/TIME --first 100",
     )
     add_test_set(arguments)
+    arguments.add_argument(
+        "--ibm1", action="store_true", help="add IBM model 1, trained on the training text of the data set"
+    )
     arguments.add_argument("--seed", type=int, default=1, help="of the random parameters (default: 1)")
     arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
 
@@ -35,7 +38,7 @@ def aer(options: argparse.Namespace) -> None:
     """
     import torch
 
-    from seq2seq_lab.analysis.controls import DRAWS, alignment_errors, with_random_attention
+    from seq2seq_lab.analysis.controls import DRAWS, alignment_errors, training_words, with_random_attention
     from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
 
     run = open_run(options, options.changes)
@@ -52,7 +55,8 @@ def aer(options: argparse.Namespace) -> None:
         random_models.append(with_random_attention(run.model, run.task.model().to(run.device)))
     random_models = [one for one in random_models if one is not None]
     forced = run.forced([*split.text.source], [*split.text.target])
-    found = alignment_errors(run.model, random_models, forced, gold)
+    train = training_words(run.task.corpus.train) if options.ibm1 else None
+    found = alignment_errors(run.model, random_models, forced, gold, train)
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps(asdict(one)))

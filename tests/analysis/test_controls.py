@@ -1,13 +1,14 @@
 """Controls of the alignment error rate: random parameters of attention and uniform weights."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from demo_models import SOURCES, TARGETS, demo_with
 
-from seq2seq_lab.analysis.controls import alignment_errors, with_random_attention
-from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.analysis.controls import alignment_errors, training_words, with_random_attention
+from seq2seq_lab.data.corpus import Gold, ParallelText
 
 GOLD = [
     Gold(("the", "king", "sleeps"), ("le", "roi", "dort"), frozenset({(0, 0), (1, 1), (2, 2)})),
@@ -59,3 +60,17 @@ def test_each_layer_and_row_is_beside_the_controls() -> None:
     # 3 sure links of 3 × 3 cells and 2 of 2 × 2: a random link is right with probability 1/3, and with 1/2.
     assert found["uniform", ""].aer == found["uniform", ""].soft == pytest.approx(1 - 2 * 2 / (5 + 5))
     assert (found["diagonal", ""].aer, found["oracle", ""].aer) == (pytest.approx(1 - 3 / 5), 0)
+
+
+def test_ibm_model_1_is_trained_on_the_training_text() -> None:
+    run = demo_with("luong", "dot")
+    sources = ["the king", "the cow", "white cow", "king sleeps", "sleeps", "white"]
+    targets = ["le roi", "le vache", "vache blanche", "roi dort", "dort", "blanche"]
+    train = training_words(ParallelText(sources, targets))
+    assert train[0][0] == ("the", "king")
+    forced = run.forced(SOURCES[:2], TARGETS[:2])
+    found = {one.weights: one for one in alignment_errors(run.model, [], forced, GOLD, train)}
+    assert found["IBM model 1"].aer == 0
+    assert found["IBM model 1"].soft is None
+    gold = replace(ParallelText(SOURCES[:2], TARGETS[:2]), gold=GOLD)
+    assert training_words(gold)[1] == [("le", "roi", "dort"), ("vache", "blanche")]
