@@ -22,6 +22,8 @@ TARGETS = [
     "je ne vois pas la vieille reine.",
     "où dort le chien ?",
 ]
+# A small data set of the demo run, which is generated fast: 20 test sentences.
+DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=20", "dataset.test_compositional=1"]
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from demo_models import DATA
 from scipy.special import entr
 
 from seq2seq_lab import evaluate, plots
@@ -17,7 +18,7 @@ from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.reporting.page import attention_groupings
 from seq2seq_lab.reporting.runs import find_runs
 
-DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=3", "dataset.test_compositional=1"]
+THREE = [*DATA, "dataset.test=3"]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *line: object) -> tuple[str, str]:
@@ -81,7 +82,7 @@ def test_all_outputs_show_the_same_numbers(
 ) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(plots, "save_for_print", lambda figure, path: drawn.update({path.name: figure}))
-    evaluate.main(["demo", *DATA, "--output", str(tmp_path / "run")])
+    evaluate.main(["demo", *THREE, "--output", str(tmp_path / "run")])
     capsys.readouterr()
     result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -91,7 +92,7 @@ def test_all_outputs_show_the_same_numbers(
         file.write_text("".join(f"{one[file.name]}\n" for one in translations), "utf-8")
 
     # The measures of attention: JSON of attributions, terminal, result.json and page.
-    line = ["attribute", "demo", *DATA, "--methods", "attention"]
+    line = ["attribute", "demo", *THREE, "--methods", "attention"]
     files_of_attributions = ["--pictures", tmp_path / "pictures", "--html", tmp_path / "page.html"]
     *pairs, last = json_lines(printed(capsys, *line, *files_of_attributions, "--format", "jsonl")[0])
     aer, half = (last["means"]["attention"]["aer"][key] for key in ("value", "confidence"))
@@ -115,7 +116,7 @@ def test_all_outputs_show_the_same_numbers(
     # The controls of AER.
     controls = {
         (one["weights"], one["rows"]): one
-        for one in json_lines(printed(capsys, "aer", "demo", *DATA, "--format", "jsonl")[0])
+        for one in json_lines(printed(capsys, "aer", "demo", *THREE, "--format", "jsonl")[0])
     }
     assert controls["model", "attention"]["soft"] == pytest.approx(result["test/aer_soft"], rel=1e-5)
     assert controls["model", "attention"]["confidence"] == pytest.approx(half)
