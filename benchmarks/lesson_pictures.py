@@ -1,10 +1,10 @@
 """Draw the pictures of the lessons in docs/tutorial.md.
 
-python -m benchmarks.lesson_pictures --location RUN --bahdanau RUN --emergence STUDY
+python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --emergence STUDY
 
-The other pictures are of the run in the package (`demo`). RUN are runs of `python -m seq2seq_lab attention=location` and
-`python -m seq2seq_lab decoder=bahdanau`, STUDY is the folder of `python -m seq2seq_lab study=emergence`. Pictures whose runs
-are not given stay as they are.
+The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m seq2seq_lab.evaluate
+demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab attention=location` and `python -m seq2seq_lab decoder=bahdanau`. STUDY is the folder
+of `python -m seq2seq_lab study=emergence`. Pictures whose runs are not given stay as they are.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from seq2seq_lab.config.run_folders import DEMO_FOLDER
 from seq2seq_lab.errors import report_errors
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.measurement import GroupValue
+from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.run_report import training_curves
 from seq2seq_lab.reporting.runs import Run, find_runs
 from seq2seq_lab.reporting.score_tables import RECORDED
@@ -38,18 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lesson_pictures", description=(__doc__ or "").split("\n")[0]
     )
+    parser.add_argument("--evaluation", type=Path, metavar="FOLDER")
     parser.add_argument("--location", type=Path, metavar="RUN")
     parser.add_argument("--bahdanau", type=Path, metavar="RUN")
     parser.add_argument("--emergence", type=Path, metavar="STUDY")
     options = parser.parse_args(arguments)
     with report_errors():
-        for name, figure in pictures(options.location, options.bahdanau, options.emergence):
+        for name, figure in pictures(**vars(options)):
             (FOLDER / f"{name}.png").write_bytes(plots.render_png(figure, DOTS_PER_INCH))
             print(f"written: {FOLDER / name}.png")
 
 
 def pictures(
-    location: Path | None, bahdanau: Path | None, emergence: Path | None
+    evaluation: Path | None, location: Path | None, bahdanau: Path | None, emergence: Path | None
 ) -> Iterator[tuple[str, Figure]]:
     """Yield the name of the file and the figure of each lesson whose runs are given."""
     result = read_result(DEMO_FOLDER)
@@ -60,6 +62,8 @@ def pictures(
     demo = seq2seq_lab.load(DEMO_FOLDER, device="cpu")
     yield "lesson_1", plots.draw_groups(lengths, declared.groupings[LENGTH])
     yield "lesson_2", demo.plot_attention(SENTENCE)
+    if evaluation is not None:
+        yield "lesson_2_phenomena", by_phenomenon(find_runs([evaluation])[0][0])
     if location is not None:
         yield "lesson_3", beside({"attention=additive": demo, "attention=location": opened(location)})
     if bahdanau is not None:
@@ -68,6 +72,21 @@ def pictures(
     yield "lesson_5", curves
     if emergence is not None:
         yield "lesson_8", over_steps(find_runs([emergence])[0])
+
+
+def by_phenomenon(run: Run) -> Figure:
+    """Draw AER by phenomenon, with that of the best links of one source word for each target word."""
+    measured = grouped_measures(run)["phenomenon"]
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    values = {row.group: row.value or 0.0 for row in measured["aer"]}
+    ordered = sorted(values, key=lambda name: values[name])
+    axes.barh(ordered, [values[name] for name in ordered], color="#7fb3d5", label="attention")
+    oracle = {row.group: row.value for row in measured["aer_oracle"]}
+    axes.plot([oracle[name] for name in ordered], ordered, "k|", markersize=12, label="oracle")
+    axes.set_xlabel(run.declared.metrics["aer"].label)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
 
 
 def over_steps(runs: Sequence[Run]) -> Figure:

@@ -11,7 +11,7 @@ from seq2seq_lab.reporting.recorded import length_bounds
 from seq2seq_lab.reporting.runs import Run
 from seq2seq_lab.runtime.tables import TextTable
 
-MEASURES = ("aer", "aer_read", *(one.name for one in ATTENTION_MEASURES))
+MEASURES = ("aer", "aer_oracle", "aer_read", *(one.name for one in ATTENTION_MEASURES))
 
 
 def groups_of(run: Run) -> dict[str, Mapping[str, Sequence[int]]]:
