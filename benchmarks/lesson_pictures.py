@@ -2,9 +2,10 @@
 
 python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --emergence STUDY
 
-The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m seq2seq_lab.evaluate
-demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab attention=location` and `python -m seq2seq_lab decoder=bahdanau`. STUDY is the folder
-of `python -m seq2seq_lab study=emergence`. Pictures whose runs are not given stay as they are.
+The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m
+seq2seq_lab.evaluate demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab attention=location` and `python -m
+seq2seq_lab decoder=bahdanau`. STUDY is the folder of `python -m seq2seq_lab study=emergence`. Pictures whose runs are
+not given stay as they are.
 """
 
 import argparse
