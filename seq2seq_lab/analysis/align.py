@@ -10,9 +10,8 @@ from seq2seq_lab.analysis.attributions import Floats, Options, attribute, check_
 from seq2seq_lab.analysis.extraction import Null, Reading, argmax_links, threshold_links, word_weights
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import ask
-from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.metrics.alignment import Link, WordLinks, word_spans
+from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 
@@ -58,18 +57,11 @@ def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[L
     found: dict[int, set[Link]] = {}
     for index, weights_BTS in attention_of_batches(model, forced, extraction):
         for row, i in enumerate(index):
-            words = word_links(forced, i, forced.source_tokenizer.spans(forced.sources[i]))
+            words = forced.word_links(i, forced.source_tokenizer.spans(forced.sources[i]))
             rows, columns = words.shape
             weights_WS = word_weights(words, weights_BTS[row, :rows, :columns], extraction.reading)
             found[i] = extraction.links(weights_WS)
     return [found[i] for i in range(len(found))]
-
-
-def word_links(forced: Forced, i: int, source_spans: Sequence[tuple[int, int]]) -> WordLinks:
-    """Return the words of a pair with the source tokens, or units of tokens, of the given characters."""
-    source, target = forced.sources[i], forced.targets[i]
-    words = word_spans(source, alignment_words(source)), word_spans(target, alignment_words(target))
-    return WordLinks(source_spans, forced.tokenizer.spans(target), *words)
 
 
 def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> Any:
@@ -96,7 +88,7 @@ def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> 
 def _by_attribution(model: Any, forced: Forced, i: int, extraction: Extraction) -> set[Link]:
     question = ask(model, forced, i)
     scores_TU = attribute(question, [extraction.method], Options())[extraction.method].scores_TU
-    words = word_links(forced, i, question.spans)
+    words = forced.word_links(i, question.spans)
     return extraction.links(words.join(np.asarray(scores_TU, np.float64)))
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.metrics.alignment import WordLinks, word_spans
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
 
@@ -50,6 +52,12 @@ class Forced:
             with torch.no_grad(), evaluation_context(batch, self.compute.precision, self.compute.device):
                 logits_BTV, weights_BTS = self.read(batch)
             yield index.tolist(), batch, logits_BTV, weights_BTS
+
+    def word_links(self, i: int, source_spans: Sequence[tuple[int, int]]) -> WordLinks:
+        """Return the words of a pair, the text between spaces, with the source tokens of the given characters."""
+        source, target = self.sources[i], self.targets[i]
+        words = word_spans(source, alignment_words(source)), word_spans(target, alignment_words(target))
+        return WordLinks(source_spans, self.tokenizer.spans(target), *words)
 
 
 def check_pairs(function: str, sources: object, targets: object) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.words import words
-from seq2seq_lab.metrics.alignment import WordLinks, group_tokens
+from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.metrics.loss import perplexity
 from seq2seq_lab.models.seq2seq import log_softmax
 from seq2seq_lab.runtime.device import to_host
@@ -37,7 +37,8 @@ class ScoredText:
         attention: the attention weights under teacher forcing, a row per token and a column per token of the source with
             `<sos>` and `<eos>`, or per region of an image; None without attention to them.
         alignment: for each target word the source word of highest attention (`0-0 1-2`, Pharaoh format), by the rows that
-            predict its tokens; None without attention to words.
+            predict its tokens; None without attention to words. As in the files of this format, these words are the text
+            between spaces.
     """
 
     source: str
@@ -166,8 +167,7 @@ def _scored(
     if weights_TS is not None and forced.source_tokenizer is not None:
         source_spans = forced.source_tokenizer.spans(source)
         weights_TS = weights_TS[:, : len(source_spans) + 2]
-        links = WordLinks(source_spans, spans, words(source, source_spans), units)
-        alignment = pharaoh(links.predict(weights_TS))
+        alignment = pharaoh(forced.word_links(i, source_spans).predict(weights_TS))
     return ScoredText(
         source=source,
         target=target,

@@ -12,8 +12,10 @@ from demo_models import SOURCES, TARGETS, demo, demo_with
 from small_models import values_of
 
 import seq2seq_lab
+from seq2seq_lab.analysis.align import Extraction, alignments
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.config.schema import origin
+from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 
 ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
@@ -81,6 +83,15 @@ def test_words_and_perplexities() -> None:
     (unknown,) = run.score(["the king sleeps."], ["le zèbre dort."])
     assert unknown.unknown_words == ["zèbre"]
     assert unknown.log_prob < one.log_prob - 5
+
+
+def test_alignments_count_the_text_between_spaces_as_align_does() -> None:
+    run, source, target = demo(), "the king\u00a0sleeps 睡觉.", "le roi\u00a0dort 他睡."
+    (one,) = run.score([source], [target])
+    assert len(one.words) == 5
+    (links,) = alignments(run.model, run.forced([source], [target]), Extraction())
+    assert one.alignment == pharaoh(links)
+    assert max(j for _, j in links) < 3
 
 
 def test_an_empty_text_has_only_its_end() -> None:
