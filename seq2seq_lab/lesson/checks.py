@@ -5,6 +5,7 @@ import json
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,15 +60,16 @@ def check_files(paths: Sequence[Path], student_id: str | None, results: Path | N
             raise UserError(f"{path} is not a file. Give a notebook or a Python file with the solution.")
     failed, found = 0, False
     for path in paths:
-        submission = execute(path)
-        student = submission.student if student_id is None else student_id
-        if submission.problem:
-            found = True
-            failed += report([Result("", RUNS, submission.problem)], student, results)
-        for name, function in submission.solutions.items():
-            found = True
-            print_visible(f"{name}, {path}" + (f", student {student}" if student else ""))
-            failed += report(run_properties(name, function, student), student, results)
+        with folder_on_path(path):
+            submission = execute(path)
+            student = submission.student if student_id is None else student_id
+            if submission.problem:
+                found = True
+                failed += report([Result("", RUNS, submission.problem)], student, results)
+            for name, function in submission.solutions.items():
+                found = True
+                print_visible(f"{name}, {path}" + (f", student {student}" if student else ""))
+                failed += report(run_properties(name, function, student), student, results)
     if not found:
         files = ", ".join(map(str, paths))
         raise UserError(f"{files}: no function has the name of an exercise. Names: {', '.join(NAMES)}.")
@@ -115,11 +117,21 @@ def report(results: Iterable[Result], student_id: str, file: Path | None = None)
     return failed
 
 
+@contextmanager
+def folder_on_path(path: Path) -> Iterator[None]:
+    """Let a file import from its folder."""
+    before = [*sys.path]
+    sys.path.append(str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
 def execute(path: Path) -> Submission:
-    """Run the cells of a notebook, or a Python file, up to the first error. Its folder can be imported from."""
+    """Run the cells of a notebook, or a Python file, up to the first error."""
     module = types.ModuleType("submission")
     sys.modules[module.__name__] = module  # dataclasses look their module up
-    sys.path.append(str(path.resolve().parent))
     name = str(path)
     try:
         for name, code in read_cells(path):

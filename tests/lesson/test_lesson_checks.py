@@ -112,7 +112,9 @@ def test_a_file_that_does_not_run_is_a_failure(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(code.encode(errors="surrogateescape"))
+    before = [*sys.path]
     assert status_of("check", file) == 1
+    assert sys.path == before
     out = capsys.readouterr().out
     assert f"failed  {RUNS}" in out
     assert said in out
