@@ -240,13 +240,7 @@ def _compared(
 def gold_words(question: Question, gold: Gold) -> WordLinks:
     """Return the gold words of a pair, whose source tokens are the units."""
     assert isinstance(question, DecodedQuestion)
-    forced, index = question.forced, question.index
-    return WordLinks(
-        question.spans,
-        forced.tokenizer.spans(forced.targets[index]),
-        word_spans(forced.sources[index], gold.source_words),
-        word_spans(forced.targets[index], gold.target_words),
-    )
+    return question.forced.word_links(question.index, question.spans, gold)
 
 
 def _influence(

@@ -14,12 +14,10 @@ from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
-    WordLinks,
     diagonal_links,
     head_links,
     link_counts,
     oracle_links,
-    word_spans,
 )
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
@@ -119,13 +117,7 @@ def _counts(model: Any, forced: Forced, gold: Sequence[Gold], extraction: Extrac
     own = replace(forced, read=lambda batch: EncodedModel(model, batch)(batch, batch.inputs_BT))
     for index, weights_BTS in attention_of_batches(model, own, extraction):
         for weights_TS, i in zip(weights_BTS, index, strict=True):
-            source, target = forced.sources[i], forced.targets[i]
-            words = WordLinks(
-                forced.source_tokenizer.spans(source),
-                forced.tokenizer.spans(target),
-                word_spans(source, gold[i].source_words),
-                word_spans(target, gold[i].target_words),
-            )
+            words = forced.word_links(i, forced.source_tokenizer.spans(forced.sources[i]), gold[i])
             rows, columns = words.shape
             weights_WS = word_weights(words, weights_TS[:rows, :columns], extraction.reading)
             hard[i] = link_counts(extraction.links(weights_WS), gold[i])

@@ -7,6 +7,7 @@ import numpy as np
 
 from seq2seq_lab.analysis.comparison import Mean
 from seq2seq_lab.analysis.counterfactual import Changes
+from seq2seq_lab.metrics.texts import named_groups
 
 # The two sums of `Changes` whose ratio is a measure; see its properties. "correct": the outputs that equal the reference.
 MEASURES = {
@@ -44,14 +45,8 @@ def dependences(
         changes: of each sentence.
         phenomena: of each sentence.
     """
-    groups: dict[str, list[int]] = {}
-    for index, names in enumerate(phenomena or ()):
-        for name in names:
-            groups.setdefault(name, []).append(index)
-    return [
-        _dependence(name, [changes[index] for index in members])
-        for name, members in {ALL: [*range(len(changes))], **dict(sorted(groups.items()))}.items()
-    ]
+    groups = {ALL: [*range(len(changes))], **named_groups(phenomena or ())}
+    return [_dependence(name, [changes[index] for index in members]) for name, members in groups.items()]
 
 
 def _dependence(group: str, changes: Sequence[Changes]) -> Dependence:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.data.batching import Index
+from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.metrics.alignment import WordLinks, word_spans
@@ -53,11 +54,22 @@ class Forced:
                 logits_BTV, weights_BTS = self.read(batch)
             yield index.tolist(), batch, logits_BTV, weights_BTS
 
-    def word_links(self, i: int, source_spans: Sequence[tuple[int, int]]) -> WordLinks:
-        """Return the words of a pair, the text between spaces, with the source tokens of the given characters."""
+    def word_links(
+        self, i: int, source_spans: Sequence[tuple[int, int]], gold: Gold | None = None
+    ) -> WordLinks:
+        """Return the words of a pair with the source tokens of the given characters.
+
+        Args:
+            gold: the alignment whose words they are; None: the text between spaces.
+        """
         source, target = self.sources[i], self.targets[i]
-        words = word_spans(source, alignment_words(source)), word_spans(target, alignment_words(target))
-        return WordLinks(source_spans, self.tokenizer.spans(target), *words)
+        words = (
+            (alignment_words(source), alignment_words(target))
+            if gold is None
+            else (gold.source_words, gold.target_words)
+        )
+        spans = [word_spans(text, own) for text, own in zip((source, target), words, strict=True)]
+        return WordLinks(source_spans, self.tokenizer.spans(target), *spans)
 
 
 def check_pairs(function: str, sources: object, targets: object) -> None:

@@ -5,7 +5,7 @@ tokens, as papers on Multi30k do (Caglayan et al. 2017, arXiv:1707.04481).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import zip_longest
@@ -279,6 +279,19 @@ def moses_languages() -> frozenset[str]:
     from sacremoses.corpus import NonbreakingPrefixes  # type: ignore[import-untyped]
 
     return frozenset(NonbreakingPrefixes().available_langs.values())
+
+
+def named_groups(names: Iterable[Iterable[str]]) -> dict[str, list[int]]:
+    """Return the numbers of the examples with each name, such as a phenomenon, in the order of the names.
+
+    Args:
+        names: of each example.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, own in enumerate(names):
+        for name in own:
+            groups.setdefault(name, []).append(index)
+    return dict(sorted(groups.items()))
 
 
 def length_groups(lengths: Sequence[int], bounds: Sequence[int]) -> Mapping[str, list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.metrics.texts import length_groups
+from seq2seq_lab.metrics.texts import length_groups, named_groups
 from seq2seq_lab.reporting.recorded import length_bounds
 from seq2seq_lab.reporting.runs import Run
 from seq2seq_lab.runtime.tables import TextTable
@@ -20,12 +20,8 @@ def groups_of(run: Run) -> dict[str, Mapping[str, Sequence[int]]]:
     found: dict[str, Mapping[str, Sequence[int]]] = {}
     if bounds and all("source_words" in row for row in rows):
         found["source length in words"] = length_groups([row["source_words"] for row in rows], bounds)
-    phenomena: dict[str, list[int]] = {}
-    for number, row in enumerate(rows):
-        for name in filter(None, row.get("phenomena", "").split(", ")):
-            phenomena.setdefault(name, []).append(number)
-    if phenomena:
-        found["phenomenon"] = dict(sorted(phenomena.items()))
+    if phenomena := named_groups(filter(None, row.get("phenomena", "").split(", ")) for row in rows):
+        found["phenomenon"] = phenomena
     return found
 
 

@@ -29,11 +29,8 @@ ROWS: dict[str, dict[str, Any]] = {  # of the files that the page shows
     "pictures": {"title": str, "picture": str},
     "tables": {"title": str, "heads": list[str], "rows": list[list[str]]},
 }
-OPTIONAL: dict[str, Any] = {
-    "note": str | None,
-    "source_words": int | None,
-    "phenomena": str | None,
-}  # of these rows
+# Entries that these rows may have.
+OPTIONAL: dict[str, Any] = {"note": str | None, "source_words": int | None, "phenomena": str | None}
 STEP_FILE = re.compile(r"step_(\d{1,18})\.jsonl")
 BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 

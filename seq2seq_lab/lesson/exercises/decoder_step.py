@@ -15,10 +15,8 @@ from seq2seq_lab.models.encoders.base import EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 
-EMBEDDING, SIZE = (
-    3,
-    5,
-)  # E; H = M = F, so that another order of a product or a concatenation has the same shape
+EMBEDDING = 3  # E
+SIZE = 5  # H = M = F, so that another order of a product or a concatenation has the same shape
 SMALL = 1e-5  # tanh x = x within a relative 1e-10
 STEPS = 3
 

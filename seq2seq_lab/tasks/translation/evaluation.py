@@ -46,7 +46,7 @@ from seq2seq_lab.metrics.registry import (
     TEXT_METRICS,
     UNKNOWN_REPLACED,
 )
-from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
+from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, named_groups
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -126,13 +126,8 @@ def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
 
 
 def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
-    if outputs.text.phenomena is None:
-        return None
-    groups: dict[str, list[int]] = {}
-    for index, pair in enumerate(outputs.references.pairs):
-        for name in outputs.text.phenomena[pair]:
-            groups.setdefault(name, []).append(index)
-    return dict(sorted(groups.items()))
+    phenomena = outputs.text.phenomena
+    return None if phenomena is None else named_groups(phenomena[pair] for pair in outputs.references.pairs)
 
 
 def _by_exact_length(outputs: TranslationOutputs, side: int) -> Mapping[str, Sequence[int]] | None:
