@@ -6,10 +6,8 @@ from typing import Any
 from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
 from seq2seq_lab.metrics.base import Declarations
 
-MEANING = (
-    "AER is that of the attention weights with which a word is predicted (emit), of a Transformer the mean over the heads "
-    "of its last layer."
-)
+EMIT = "AER is that of the attention weights of the step that predicts a word (emit)"
+MEANING = f"{EMIT}, of a Transformer the mean over the heads of its last layer."
 
 
 def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
@@ -17,15 +15,13 @@ def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
     if result.get("test/aer") is None or "aer" not in declared.metrics:
         return ""
     one = declared.metrics["aer"]
-    text = MEANING
+    layered = any(name.startswith("test/aer_layer_") for name in result)
+    text = f"{EMIT}{', the mean over the heads of the last layer' if layered else ''}."
     if (read := result.get("test/aer_read")) is not None:
-        text += f" That of the step which reads the word (read) is {one.text(read)}."
+        text += f" That of the next step, which reads the word (read), is {one.text(read)}."
     rows = result.get(AER_ROWS)
-    if isinstance(rows, str) and (value := result.get(f"test/{metric_of(rows)}")) is not None:
+    if (
+        isinstance(rows, str) and (value := result.get(f"test/aer_{rows}")) is not None
+    ):  # not the row of `aer`
         text += f" The validation split selects {describe_rows(rows)}: AER {one.text(value)} on the test set."
     return text
-
-
-def metric_of(rows: str) -> str:
-    """Return the name of the AER of a kind of links."""
-    return "aer" if rows == "attention" else f"aer_{rows}"

@@ -101,7 +101,7 @@ def test_all_outputs_show_the_same_numbers(
     page_of_attributions = (tmp_path / "page.html").read_text("utf-8")
     assert f'attention</td><td dir="auto">{aer:.3f} ± {half:.3f}</td>' in page_of_attributions
     assert f'AER (oracle, diagonal)</td><td dir="auto">{aer:.3f} (' in page
-    assert f"That of the step which reads the word (read) is {result['test/aer_read']:.3f}." in page
+    assert f"That of the next step, which reads the word (read), is {result['test/aer_read']:.3f}." in page
     rows = np.concatenate([np.array(pair["scores"]["attention"]).sum(1) for pair in pairs])
     assert rows == pytest.approx(1)
     sums = {

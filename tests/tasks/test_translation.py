@@ -380,7 +380,7 @@ def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:
         "bleu",
     )
     assert about_aer(result, declared).endswith(
-        "(read) is 0.600. The validation split selects the step that reads the word, layer 2 (mean over its heads): AER "
+        "(read), is 0.600. The validation split selects the step that reads the word, layer 2 (mean over its heads): AER "
         "0.250 on the test set."
     )
     assert about_aer({**result, "aer_rows": "read"}, declared).endswith(
