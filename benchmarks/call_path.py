@@ -30,6 +30,7 @@ SETTINGS = (
     *("trainer.fast_dev_run=true", "dataset.train=40"),
 )
 FIRST = "run.py"  # the file from which a reader follows one training step
+STEP = "training/step.py"  # on the path of a training step, unlike a validation before the first
 
 Functions = list[CodeType]
 
@@ -44,14 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def call_paths(settings: Sequence[str]) -> dict[str, Functions]:
-    """Run the program and return the functions of the package, the outermost first, that call each target first."""
+    """Run the program; return the functions of the package, the outermost first, by which a step first calls each target."""
     found: dict[str, Functions] = {}
 
     def noting(target: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*values: Any, **named: Any) -> Any:
             if target not in found:
                 frames = [info.frame.f_code for info in reversed(inspect.stack(0)[1:])]
-                found[target] = [code for code in frames if PACKAGE in Path(code.co_filename).parents]
+                path = [code for code in frames if PACKAGE in Path(code.co_filename).parents]
+                if STEP in map(file_of, path):
+                    found[target] = path
             return function(*values, **named)
 
         return noted
