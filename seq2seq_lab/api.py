@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
-from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.launching.evaluation import evaluate
 from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.listing import find
@@ -25,11 +26,12 @@ from seq2seq_lab.reporting.comparison import compare_folders
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
+from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.loaded import Loaded as Loaded
 from seq2seq_lab.tasks.loaded import Opening
 from seq2seq_lab.tasks.loaded import Prediction as Prediction
-from seq2seq_lab.tasks.parts import KINDS, build_task
+from seq2seq_lab.tasks.parts import KINDS, build_search, build_task
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation as LoadedTranslation
 from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
@@ -135,7 +137,8 @@ def load(
         use_recorded_threads(record)
     compute = Compute(chosen_device, wanted)
     report_float32_lstm(model, compute)
-    opening = Opening((str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate)
+    search = partial(build_changed_search, folder, config_dir, tuple(changes))
+    opening = Opening((str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search)
     return task.loaded(
         folder=folder,
         config=config,
@@ -146,6 +149,24 @@ def load(
         checkpoint=",".join(map(checkpoints.name_of, weights)),
         opening=opening,
     )
+
+
+@cache
+def build_changed_search(
+    folder: Path, config_dir: str | Path | None, opened: tuple[str, ...], changes: tuple[str, ...]
+) -> tuple[Search, dict[str, Any]]:
+    """Return the search of an opened run with changed settings, and its settings; see `Opening.search`.
+
+    Raises:
+        UserError: a setting of another group, or a value that is not allowed.
+    """
+    for change in changes:
+        require(change.startswith(("search=", "search.")), "search", change, "settings of search=…")
+    with extensions.using(config_dir):
+        config = typed(compose.compose_opened(folder, [*opened, *changes]))
+        slot = config.search or {}
+        check_slot("search", slot, KINDS)
+        return build_search(config), {key: value for key, value in slot.items() if key != "_target_"}
 
 
 def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:

@@ -81,10 +81,11 @@ class Frontier:
         if self._shortest_B is not None:
             early_A = self._shortest_B[self.sentence_A] > t
             log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
-        if self.trace is not None:
-            self.trace.read(log_probs_AKV)
+        predicted_AKV = log_probs_AKV
         if forced_AKV is not None:
             log_probs_AKV = torch.where(forced_AKV.isnan(), log_probs_AKV, forced_AKV)
+        if self.trace is not None:
+            self.trace.read(predicted_AKV, log_probs_AKV)
         if t == 0 and width > 1:
             log_probs_AKV = log_probs_AKV.repeat(1, width, 1)  # not expanded: a search may write to it
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import require
+from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
 
 Fate = Literal["extended", "returned", "outranked", "pruned", "stopped"]
@@ -24,19 +26,27 @@ class Node:
         log_prob: the log-probability of the prefix.
         fate: `extended` by a token; `returned` as an output; `outranked`: a complete output that better ones displaced;
             `pruned`: other prefixes had the K best continuations; `stopped`: no continuation could still displace an output.
+        token_log_prob: the log-probability of the last token after the others; 0 for the root.
+        rank: the rank of the last token in that prediction, 1 for the most probable one; 0 for the root.
+        output: the index of the output that it is, if it was returned; else None.
         top: the most probable next tokens and their log-probabilities, the best first; empty if the prefix was not read.
+        entropy: the entropy in nats of the prediction of the next token; 0 if the prefix was not read.
     """
 
     token: int
     parent: int
     log_prob: float
     fate: Fate
+    token_log_prob: float = 0.0
+    rank: int = 0
+    output: int | None = None
     top: list[tuple[int, float]] = field(default_factory=list)
+    entropy: float = 0.0
 
 
 @dataclass(slots=True)
 class _Open:
-    """The tree of a sentence that is searched.
+    """The tree of a sentence that is built.
 
     Attributes:
         levels: the nodes by length in tokens.
@@ -54,6 +64,8 @@ class _Open:
 class SearchTrace:
     """Records a search that it is passed to.
 
+    During the search it keeps tensors; it reads their values after the last step.
+
     Args:
         top: the number of most probable tokens that are recorded at each step.
 
@@ -68,21 +80,22 @@ class SearchTrace:
         require(top >= 1, "top", top, "1 or more")
         self.top = top
         self.sentences: list[list[list[Node]]] = []
-        self._open: list[_Open] = []
-        self._tops: list[Any] = []
+        self._steps: list[tuple[Tensor, ...]] = []
+        self._read: tuple[Tensor, Tensor] | None = None
 
     def start(self, count: int, width: int) -> None:
         """Start the trees of a batch of `count` sentences with K = `width` hypotheses each."""
-        roots = [Node(SOS, 0, 0.0, "stopped") for _ in range(count)]
-        self._open = [_Open([[root]], [()], dict.fromkeys(range(width), 0), []) for root in roots]
+        self._count, self._width = count, width
+        self.sentences, self._steps = [], []
 
-    def read(self, log_probs_AKV: Tensor) -> None:
-        """Record the most probable tokens of a step; at the first step K may be 1."""
-        values_AKC, tokens_AKC = log_probs_AKV.topk(min(self.top, log_probs_AKV.shape[-1]))
-        self._tops = [
-            [[*zip(*pair, strict=True)] for pair in zip(*row, strict=True)]
-            for row in zip(tokens_AKC.tolist(), values_AKC.tolist(), strict=True)
-        ]
+    def read(self, log_probs_AKV: Tensor, allowed_AKV: Tensor) -> None:
+        """Record a prediction; at the first step K may be 1.
+
+        Args:
+            log_probs_AKV: the log-probabilities of the model.
+            allowed_AKV: the same, minus infinity for tokens that a prefix does not allow.
+        """
+        self._read = log_probs_AKV, allowed_AKV
 
     def extend(
         self,
@@ -102,37 +115,67 @@ class SearchTrace:
             log_prob_AK: minus infinity for an empty entry of the beam.
             finished_AK: whether the hypothesis is a complete output.
         """
-        kept = (token_AK, parent_AK, log_prob_AK, finished_AK)
-        rows = zip(
-            sentence_A.tolist(), active_A.tolist(), self._tops, *(x.tolist() for x in kept), strict=True
-        )
-        for sentence, active, tops, *columns in rows:
-            tree = self._open[sentence]
-            if tree.slots:
-                _extend(tree, tops, [*zip(*columns, strict=True)])
-                if not active:
-                    tree.slots = {}
+        assert self._read is not None
+        log_probs_AKV, allowed_AKV = self._read
+        row_A1 = torch.arange(len(parent_AK), device=parent_AK.device)[:, None]
+        read_AK = parent_AK.clamp(max=log_probs_AKV.shape[1] - 1)
+        gained_AK = allowed_AKV[row_A1, read_AK, token_AK]
+        ranks_AK = (log_probs_AKV[row_A1, read_AK] > gained_AK[..., None]).sum(-1) + 1
+        entropy_AK = torch.special.entr(log_probs_AKV.exp()).sum(-1)
+        top = log_probs_AKV.topk(min(self.top, log_probs_AKV.shape[-1]))
+        kept = (token_AK, parent_AK, log_prob_AK, finished_AK, gained_AK, ranks_AK)
+        self._steps.append((sentence_A, active_A, *top, entropy_AK, *kept))
+        self._read = None
 
     def finish(self, found: Sequence[Sequence[Hypothesis]]) -> None:
-        """Complete the trees with the outputs of the search."""
-        for tree, outputs in zip(self._open, found, strict=True):
-            returned = {(*one.tokens, *[EOS] * one.ended) for one in outputs}
-            for tokens, node in tree.complete:
-                node.fate = "returned" if tokens in returned else "outranked"
-        self.sentences, self._open = [tree.levels for tree in self._open], []
+        """Build the trees, with the outputs of the search."""
+        trees = [
+            _Open([[Node(SOS, 0, 0.0, "stopped")]], [()], dict.fromkeys(range(self._width), 0), [])
+            for _ in range(self._count)
+        ]
+        for step in self._steps:
+            rows = zip(*(to_host(column).tolist() for column in step), strict=True)
+            for sentence, active, values, tokens, entropies, *columns in rows:
+                tree = trees[sentence]
+                if tree.slots:
+                    tops = [[*zip(*pair, strict=True)] for pair in zip(tokens, values, strict=True)]
+                    _extend(tree, tops, entropies, [*zip(*columns, strict=True)])
+                    if not active:
+                        tree.slots = {}
+        for tree, outputs in zip(trees, found, strict=True):
+            _name_outputs(tree, outputs)
+        self.sentences, self._steps = [tree.levels for tree in trees], []
 
 
-def _extend(tree: _Open, tops: Sequence[Any], hypotheses: Sequence[tuple[Any, ...]]) -> None:
+def _name_outputs(tree: _Open, outputs: Sequence[Hypothesis]) -> None:
+    """Mark the complete outputs of a tree that the search returned; equal ones (of sampling) in the order of the tree."""
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    for index, one in enumerate(outputs):
+        waiting.setdefault((*one.tokens, *[EOS] * one.ended), []).append(index)
+    for tokens, node in tree.complete:
+        node.fate = "outranked"
+        if indices := waiting.get(tokens):
+            node.fate, node.output = "returned", indices.pop(0)
+
+
+def _extend(
+    tree: _Open,
+    tops: Sequence[list[tuple[int, float]]],
+    entropies: Sequence[float],
+    hypotheses: Sequence[tuple[Any, ...]],
+) -> None:
     """Add a level to a tree; see `SearchTrace.extend`."""
     before, prefixes, slots = tree.levels[-1], tree.prefixes, tree.slots
     for slot, index in slots.items():
-        before[index].top, before[index].fate = tops[slot if slot < len(tops) else 0], "pruned"
+        read = min(slot, len(tops) - 1)
+        before[index].top = [one for one in tops[read] if one[1] > -math.inf]
+        before[index].entropy, before[index].fate = entropies[read], "pruned"
     level: list[Node] = []
     tree.prefixes, tree.slots = [], {}
-    for slot, (token, parent, log_prob, finished) in enumerate(hypotheses):
+    for slot, (token, parent, log_prob, finished, gained, rank) in enumerate(hypotheses):
         if log_prob == -math.inf:
             continue
-        node = Node(token, slots[parent], log_prob, "stopped")
+        node = Node(token, slots[parent], log_prob, "stopped", gained, rank)
         before[node.parent].fate = "extended"
         tree.prefixes.append((*prefixes[node.parent], token))
         if finished:

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,12 +13,16 @@ from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
+from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
+from seq2seq_lab.analysis.traced import Alternative, SearchSettings, Traced
+from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.notebook import html_table, preformatted
+from seq2seq_lab.search.base import Search
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -76,6 +81,7 @@ class Opening:
     Attributes:
         folders: those of the runs of an ensemble; of one run, its own.
         evaluate: scores the run, see `Loaded.evaluate`.
+        search: returns the search of the run with changed settings, and all its settings, as in `conf/search/`.
     """
 
     folders: tuple[str, ...]
@@ -84,6 +90,7 @@ class Opening:
     changes: tuple[str, ...]
     checkpoint: str | None
     evaluate: Callable[..., dict[str, Any]]
+    search: Callable[[tuple[str, ...]], tuple[Search, dict[str, Any]]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,6 +237,77 @@ class Loaded:
         raise UserError(
             f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
+
+    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
+        """Return an input for the search of the run.
+
+        Args:
+            sentence: a line of text, or the path of a file (`reads`).
+            changes: settings of the search, see `trace`.
+
+        Raises:
+            UserError: the task has no search.
+        """
+        raise UserError(
+            f"Runs of {type(self.task).__name__} have no search. Use a run of translation, dialogue, captions or a language "
+            f"model."
+        )
+
+    def trace(
+        self,
+        sentence: str,
+        prefix: Prefix = (),
+        *,
+        search: Sequence[str] = (),
+        maps: bool = False,
+        top: int = TOP,
+    ) -> Traced:
+        """Return the outputs for an input, and how the search found them.
+
+        Args:
+            sentence: a line of text, or the path of a file (`reads`).
+            prefix: what every output begins with: a text, or a list of ids of tokens and of words, which the tokenizer of
+                the run cuts.
+            search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
+            maps: return the attention weights of all layers and heads of a Transformer too.
+            top: the number of next tokens of each step.
+
+        Raises:
+            UserError: the task has no search, or an argument is not allowed.
+        """
+        given = self.search_input(sentence, search)
+        return trace(given, given.ids(prefix), maps, top)
+
+    def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
+        """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.
+
+        Greedy search completes a word that a token begins.
+
+        Raises:
+            UserError: the output has no such step.
+        """
+        return alternatives(self.search_input(traced.source.text), traced, step)
+
+    def changed_search(self, changes: Sequence[str]) -> tuple[Search, SearchSettings]:
+        """Return the search of the run with changed settings."""
+        require_list("trace", "settings", changes, "search", split=True)
+        search, settings = self.opening.search(tuple(changes))
+        name = type(search).__name__.removesuffix("Search").lower()
+        return search, SearchSettings(name=name, width=getattr(search, "width", 1), settings=settings)
+
+    @cached_property
+    def token_names(self) -> TokenNames:
+        """The names of the tokens of the outputs."""
+        return TokenNames(self.output_tokenizer)
+
+    @property
+    def output_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the outputs.
+
+        Raises:
+            UserError: the outputs are not text.
+        """
+        raise UserError(f"The outputs of {type(self.task).__name__} are no texts.")
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredText]:
         """Return the log-probability of given outputs by token, word and sentence; see `ScoredText`.

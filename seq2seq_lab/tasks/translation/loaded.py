@@ -13,6 +13,8 @@ import torch
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput, require_words, text_source
+from seq2seq_lab.analysis.traced import Columns
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
@@ -190,6 +192,53 @@ class LoadedTranslation(Loaded):
             read=lambda batch: EncodedModel(self.model, batch)(batch, batch.inputs_BT),
             compute=self.compute,
             without=without,
+        )
+
+    @property
+    def output_tokenizer(self) -> Tokenizer:
+        """See `Loaded.output_tokenizer`."""
+        return self.tokenizers.target
+
+    @torch.no_grad()
+    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
+        """See `Loaded.search_input`."""
+        require_words(sentence)
+        self.check_input(sentence, "sentence", self.longest_input)
+        search, settings = self.changed_search(changes)
+        text = _without_targets(self.tokenizers.source, [sentence])
+        batches = BatchMaker(text, self.device)
+        (one,) = map(batches, plan_evaluation(text, 1))
+        with evaluation_context(one, self.precision, self.device):
+            encoded = EncodedModel(self.model, one)
+        columns: Columns | None = None
+        if self.model.attends:
+            positions = int(encoded.started[1].lengths_B[0])
+            columns = "tokens" if positions == one.source_BS.shape[1] else "turns"
+        source, groups = text_source(sentence, self.tokenizers.source, columns)
+
+        def batch(count: int) -> Batch:
+            return one if count == 1 else batches(np.zeros(count, np.int64))
+
+        def maps(tokens: list[int]) -> dict[str, torch.Tensor]:
+            if not isinstance(self.model, Seq2Seq):
+                return {}
+            return self.model.attention_maps(one, torch.tensor([[SOS, *tokens]], device=self.device))
+
+        return SearchInput(
+            task=self.task.name,
+            source=source,
+            groups=groups,
+            batch=batch,
+            model=self.model,
+            encoded=encoded,
+            search=search,
+            settings=settings,
+            tokenizer=self.tokenizers.target,
+            names=self.token_names,
+            compute=self.compute,
+            source_tokenizer=self.tokenizers.source,
+            maps=maps,
+            no_attention=None if columns else NO_ATTENTION,
         )
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:

@@ -1,0 +1,200 @@
+"""The search of one input as plain data."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from demo_models import SOURCES, demo, demo_with
+
+from seq2seq_lab.analysis.traced import Traced
+from seq2seq_lab.errors import UserError
+
+SENTENCE = SOURCES[1]
+SHORT = ("search.max_length_factor=1", "search.max_length_extra=1")
+GREEDY = ("search=greedy", *SHORT)
+BEAM = ("search=beam", "search.size=5", "search.nbest=5", *SHORT)
+SAMPLES = ("search=sampling", "search.nbest=3", *SHORT)
+MODELS = {
+    "demo": lambda: demo(),
+    "before": lambda: demo_with("bahdanau", "additive"),
+    "feeding": lambda: demo_with("luong_feeding", "dot", hidden_size=10),
+    "coverage": lambda: demo_with("bahdanau", "coverage"),
+    "transformer": lambda: demo_with("transformer", "scaled_dot"),
+    "vanilla": lambda: demo_with("plain", "none"),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+each_search = pytest.mark.parametrize("search", [GREEDY, BEAM, SAMPLES], ids=["greedy", "beam", "sampling"])
+
+
+def ids(output: Any) -> list[int]:
+    return [token.id for token in output.tokens]
+
+
+@each_search
+@each_model
+def test_its_numbers_are_those_of_the_search_and_the_score(name: str, search: tuple[str, ...]) -> None:
+    run = MODELS[name]()
+    traced = run.trace(SENTENCE, search=search)
+    predicted = list(search_of(run, search).nbest([SENTENCE], join_subwords=False)[0])
+    scored = run.score([SENTENCE] * len(predicted), [one.text for one in traced.outputs])
+    assert len(predicted) == len(traced.outputs)
+    for output, one, score in zip(traced.outputs, predicted, scored, strict=True):
+        assert (output.text, output.log_prob, output.score) == (one.text, one.log_prob, one.score)
+        assert math.fsum(output.log_probs) == pytest.approx(output.log_prob, abs=1e-4)
+        if one.attention is None:
+            assert output.attention is None
+        else:
+            assert (output.attention == one.attention).all()
+        if [
+            token.text for token in output.tokens
+        ] == score.tokens:  # an output may not be how its text is tokenized
+            assert output.log_probs == pytest.approx(score.log_probs, abs=1e-4)
+            assert output.entropies == pytest.approx(score.entropies, abs=1e-3)
+            assert output.words == score.words
+            assert output.word_log_probs == pytest.approx(score.word_log_probs, abs=1e-4)
+            assert output.ranks == score.ranks
+
+
+def search_of(run: Any, search: tuple[str, ...]) -> Any:
+    """The run with another search, for `predict`."""
+    from dataclasses import replace
+
+    other = replace(run)
+    other.__dict__["search"] = run.opening.search(search)[0]
+    return other
+
+
+@each_search
+def test_the_finished_leaves_of_the_tree_are_the_outputs(search: tuple[str, ...]) -> None:
+    traced = demo().trace(SENTENCE, search=search)
+    parents = {node.parent for node in traced.tree}
+    finished = [node for node in traced.tree if node.state == "finished"]
+    assert sorted(node.output for node in finished) == [*range(len(traced.outputs))]
+    for node in finished:
+        output = traced.outputs[node.output]
+        assert node.id not in parents
+        assert node.id == output.leaf
+        assert node.total == pytest.approx(output.log_prob, abs=1e-5)
+        assert path_of(traced, node.id) == ids(output)
+    for node in traced.tree:
+        assert bool(node.reason) == (node.state == "pruned")
+        assert (node.state == "kept") == (node.id in parents)
+        if node.parent is not None:
+            assert node.total == pytest.approx(traced.tree[node.parent].total + node.log_prob, abs=1e-4)
+
+
+def path_of(traced: Traced, node: int) -> list[int]:
+    found = []
+    while traced.tree[node].parent is not None:
+        found.append(traced.tree[node].token)
+        node = traced.tree[node].parent or 0
+    return found[::-1]
+
+
+@each_model
+def test_forcing_an_output_gives_this_output(name: str) -> None:
+    run = MODELS[name]()
+    for output in run.trace(SENTENCE, search=BEAM).outputs[:: 1 if name == "demo" else 4]:
+        forced = run.trace(SENTENCE, ids(output), search=BEAM)
+        assert forced.outputs[0].text == output.text
+        assert forced.outputs[0].log_prob == pytest.approx(output.log_prob, abs=1e-4)
+        assert forced.outputs[0].log_probs == pytest.approx(output.log_probs, abs=1e-4)
+        assert [token.id for token in forced.prefix] == ids(output)
+        assert all(step.forced for step in forced.steps)
+
+
+def test_steps_have_the_most_probable_next_tokens() -> None:
+    traced = demo().trace(SENTENCE, search=BEAM)
+    assert len(traced.steps) == len(traced.best.tokens)
+    for step, token, rank, log_prob in zip(
+        traced.steps, ids(traced.best), traced.best.ranks, traced.best.log_probs, strict=True
+    ):
+        assert step.token == token
+        assert len(step.top) == 10
+        assert [one.log_prob for one in step.top] == sorted((one.log_prob for one in step.top), reverse=True)
+        assert step.top[rank - 1].id == token
+        assert step.top[rank - 1].log_prob == log_prob
+
+
+def test_a_word_of_a_prefix_is_cut_by_the_tokenizer() -> None:
+    run = demo()
+    (king,) = run.tokenizers.target.encode(["le roi"])
+    for prefix in ("le roi", ["le", "roi"], [king[0], "roi"], king):
+        traced = run.trace(SENTENCE, prefix)
+        assert [token.id for token in traced.prefix] == king
+        assert traced.best.text.startswith("le roi ")
+        assert traced.best.ranks[0] > 1
+    assert [token.kind for token in run.trace(SENTENCE, "zzz").prefix] == ["unknown"]
+
+
+def test_words_join_tokens() -> None:
+    traced = demo().trace("the king sees the man.", "le roi voit l'")
+    best = traced.best
+    assert best.words[3].startswith("l'")
+    assert [token.word for token in best.tokens][3:6] == [3, 3, 3]
+    assert traced.source.word_column_names == ["<sos>", *traced.source.words, "<eos>"]
+    assert best.attention is not None
+    assert best.word_attention is not None
+    np.testing.assert_allclose(best.word_attention[3], join(best.attention[3:6]), rtol=1e-6)
+    for kind, column in (("sos", 0), ("punctuation", -2), ("eos", -1)):
+        assert best.margins[kind] == pytest.approx(best.attention[:, column])
+    for word, row in enumerate(best.word_attention):
+        links = [link for link in best.links if link.word == word]
+        assert [link.weight for link in links] == [row[link.column] for link in links]
+        assert (
+            sum(link.weight for link in links) >= 0.75 * row.sum() > sum(link.weight for link in links[:-1])
+        )
+
+
+def join(rows: Any) -> Any:
+    """The mean of rows, with the columns of "man" and "." joined."""
+    mean = rows.mean(0)
+    return np.concatenate([mean[:5], [mean[5] + mean[6]], mean[7:]])
+
+
+def test_alternatives_are_whole_words() -> None:
+    run = demo()
+    traced = run.trace("the king sees the man.", "le roi voit l'")
+    found = run.alternatives(traced, 3)
+    chosen = next(one for one in found if one.id == traced.steps[3].token)
+    assert (chosen.word or "").startswith("l'")
+    assert chosen.pieces[0] == "l'"
+    assert len(chosen.pieces) > 1
+    assert [(one.id, one.log_prob) for one in found] == [
+        (one.id, one.log_prob) for one in traced.steps[3].top
+    ]
+    with pytest.raises(UserError, match="step=99"):
+        run.alternatives(traced, 99)
+
+
+@each_model
+def test_it_is_plain_data(name: str) -> None:
+    run = MODELS[name]()
+    traced = run.trace(SENTENCE, search=BEAM, maps=True)
+    text = json.dumps(traced.as_json(), allow_nan=False)
+    found = json.loads(text)
+    assert found["outputs"][0]["text"] == traced.best.text
+    assert (found["no_attention"] is None) == run.model.attends == bool(found["outputs"][0]["links"])
+    assert found["search"]["name"] == "beam"
+    assert found["search"]["settings"]["size"] == 5
+    assert ("cross" in found["maps"]) == (name == "transformer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sentence": " "}, "sentence=' '"),
+        ({"prefix": [1]}, "prefix=1"),
+        ({"prefix": [10**6]}, "prefix=1000000"),
+        ({"prefix": [-1]}, "prefix=-1"),
+        ({"prefix": [3, 5]}, "prefix="),
+        ({"search": ["task.samples=3"]}, "search=task.samples=3"),
+        ({"search": ["search=beam", "search.size=0"]}, "search.size"),
+        ({"top": 0}, "top=0"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        demo().trace(**{"sentence": SENTENCE, **arguments})
