@@ -19,7 +19,7 @@ def framed(title: str, links: Mapping[str, str], main: str, scripts: Sequence[st
     """
     return Template(read("frame.html")).substitute(
         title=html.escape(title),
-        style=read("page.css"),
+        style=read("base.css") + read("page.css"),
         links=" ".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in links.items()),
         main=main,
         theme=read("theme.js"),

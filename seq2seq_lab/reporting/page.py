@@ -49,7 +49,7 @@ MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their atten
 MAX_SIZE = 6_000_000  # bytes of a page: it has the attention of as many examples as fit
 MAX_FRAME = 150_000  # bytes of the page without its data and Plotly
 DIFFERING, EVERY = 0, 1  # columns of the table of runs that a choice of the reader shows
-FILES = ("parts.js", "filter.js", "heatmap.js", "outputs.js", "page.js", "view.js")
+FILES = ("parts.js", "filter.js", "weights.js", "heatmap.js", "outputs.js", "page.js", "view.js")
 
 
 def page(table: Table, title: str) -> str:

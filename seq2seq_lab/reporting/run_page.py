@@ -33,7 +33,7 @@ PICTURES = 6
 OUTPUTS = 12  # of the lowest scores
 UNKNOWN = "The settings of the command are not recorded."
 SLIDERS = 2  # samples whose attention is shown over the training
-FILES = ("parts.js", "heatmap.js", "over_training.js", "run_page.js")
+FILES = ("parts.js", "weights.js", "heatmap.js", "over_training.js", "run_page.js")
 TYPICAL_ROWS = 12  # outputs of about this length are shown first
 MAX_CELLS = 900  # of a heatmap
 
