@@ -29,6 +29,8 @@ class Gold:
         possible: further links that are possible but not sure: P without S.
         target_classes: the part of speech of each target word, by the tags of Universal Dependencies; words that ask a
             question, such as "où", are PRON and those of negation PART. None if it is not known.
+        target_agreement: the gender (m, f) and number (sg, pl) with which each target word agrees, such as `f.pl`; finite
+            verbs and pronouns have a number only, and words that agree with nothing an empty text. None if not known.
     """
 
     source_words: tuple[str, ...]
@@ -36,9 +38,11 @@ class Gold:
     links: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]] = frozenset()
     target_classes: tuple[str, ...] | None = None
+    target_agreement: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        assert self.target_classes is None or len(self.target_classes) == len(self.target_words)
+        for column in (self.target_classes, self.target_agreement):
+            assert column is None or len(column) == len(self.target_words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,6 +332,35 @@ def test_the_classes_of_a_sentence(golds: list[Gold], words: str, classes: str) 
     assert first == tuple(classes.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "agreement"),
+    [
+        ("où est-ce que Julie a travaillé ?", "- - - f.sg sg m.sg -"),
+        ("la chanteuse et Paul l' ont aimée .", "f.sg f.sg - m.sg sg pl f.sg -"),
+        ("elle voit l' ami heureux lentement .", "sg sg m.sg m.sg m.sg - -"),
+    ],
+)
+def test_the_gender_and_number_of_a_sentence(golds: list[Gold], words: str, agreement: str) -> None:
+    (first, *_) = (pair.target_agreement for pair in golds if " ".join(pair.target_words) == words)
+    assert first == tuple("" if one == "-" else one for one in agreement.split())
+
+
+def test_nouns_and_what_agrees_with_them_have_gender_and_number(golds: list[Gold]) -> None:
+    """Set phrases do too, such as "la semaine dernière"; words inside a compound, such as "à dents", do not."""
+    agreement: dict[str, set[str]] = {}
+    for pair in golds:
+        rows = zip(pair.target_words, pair.target_classes or (), pair.target_agreement or (), strict=True)
+        for word, of_word, agrees in rows:
+            agreement.setdefault(f"{word} {of_word}", set()).add(agrees)
+    assert agreement["les DET"] == {"m.pl", "f.pl"}
+    assert agreement["la DET"] == {"f.sg"}
+    assert agreement["la PRON"] == {"sg"}
+    assert agreement["dernière ADJ"] == {"f.sg"}
+    assert agreement["héros NOUN"] == {"m.sg", "m.pl"}
+    assert agreement["dents NOUN"] == {""}
+    assert agreement["machines NOUN"] == {"f.pl"}
+
+
 def test_lengths_are_spread_and_the_test_split_has_long_sentences(corpus: Corpus) -> None:
     # The full stop is a word of Gold; figures without it.
     for split in (corpus.train, corpus.validation, corpus.tests["test"]):

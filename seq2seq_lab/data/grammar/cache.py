@@ -66,13 +66,17 @@ def _read(file: Path) -> Splits | None:
 def _record(pair: Pair) -> list[object]:
     gold = pair.gold
     assert not gold.possible  # the grammar has sure links only
-    words = ["\t".join(side or ()) for side in (gold.source_words, gold.target_words, gold.target_classes)]
-    return [*words, sorted(gold.links), sorted(pair.phenomena)]
+    sides = (gold.source_words, gold.target_words, gold.target_classes, gold.target_agreement)
+    return [*("\t".join(side or ()) for side in sides), sorted(gold.links), sorted(pair.phenomena)]
 
 
-def _pair(source: str, target: str, classes: str, links: list[list[int]], phenomena: list[str]) -> Pair:
-    words, others, parts = (tuple(side.split("\t")) for side in (source, target, classes))
-    return Pair(Gold(words, others, frozenset(map(tuple, links)), target_classes=parts), frozenset(phenomena))  # type: ignore[arg-type]
+def _pair(
+    source: str, target: str, classes: str, agreement: str, links: list[tuple[int, int]], phenomena: list[str]
+) -> Pair:
+    words, others, parts, agrees = (tuple(side.split("\t")) for side in (source, target, classes, agreement))
+    every = frozenset((first, second) for first, second in links)
+    gold = Gold(words, others, every, target_classes=parts, target_agreement=agrees)
+    return Pair(gold, frozenset(phenomena))
 
 
 def _digest(text: str) -> str:

@@ -11,6 +11,7 @@ from seq2seq_lab.data.grammar.phrase import (
     Phenomenon,
     Phrase,
     add_phenomena,
+    agreement,
     arrange,
     join,
     unit,
@@ -43,7 +44,11 @@ def translate(entry: lexicon.Entry) -> Phrase:
 def nominal(entry: lexicon.Nominal) -> NounPhrase:
     """Mary / Marie, she / elle."""
     head = object()
-    phrase = Phrase(words(entry.english, head), words(entry.french, head, entry.part))
+    number = lexicon.NUMBER[entry.person]
+    agrees = agreement(number, entry.gender) if entry.part == "PROPN" else agreement(number)
+    if entry is lexicon.WHO:
+        agrees = ""
+    phrase = Phrase(words(entry.english, head), words(entry.french, head, entry.part, agrees))
     return NounPhrase(phrase, entry.person, entry.gender, head, ())
 
 
@@ -78,19 +83,24 @@ class NounPhrases:
         article = determiner.french[noun.gender]
         if before and article == ("des",):
             article = ("de/d'",)
-        head = object()
+        head, agrees = object(), agreement(number, noun.gender)
         english, french = noun.english[number], noun.french[number]
         phenomena: tuple[Phenomenon, ...] = ("compound",) if len(english) > len(french) == 1 else ()
-        left, right = unit(determiner.english, article, *determiner.phenomena, part=determiner.part), EMPTY
+        of_determiner = agrees if determiner.part == "DET" else ""
+        left = unit(
+            determiner.english, article, *determiner.phenomena, part=determiner.part, agrees=of_determiner
+        )
+        right = EMPTY
         if before:
-            left = join(left, unit(before.english, before.french[number][noun.gender], part="ADJ"))
+            shape = before.french[number][noun.gender]
+            left = join(left, unit(before.english, shape, part="ADJ", agrees=agrees))
         if after:
             shape = after.french[number][noun.gender]
-            right = unit(after.english, shape, "adjective inversion", part="ADJ")
+            right = unit(after.english, shape, "adjective inversion", part="ADJ", agrees=agrees)
         shown = tuple(
             [(adjective.english, noun.english[SINGULAR]) for adjective in (before, after) if adjective]
         )
-        middle = Phrase(words(english, head), words(french, head, "NOUN"), phenomena, shown)
+        middle = Phrase(words(english, head), words(french, head, "NOUN", agrees), phenomena, shown)
         phrase = arrange((left, right, middle), (left, middle, right))
         person = lexicon.THIRD_PLURAL if number == PLURAL else lexicon.THIRD_SINGULAR
         return NounPhrase(phrase, person, noun.gender, head, (noun.english[SINGULAR],))

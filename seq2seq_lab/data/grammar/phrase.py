@@ -33,11 +33,12 @@ Combination = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Word(NamedTuple):
-    """A form, its links and, if it is French, its part of speech; see `Gold.target_classes`."""
+    """A form, its links and, if it is French, its part of speech and its agreement; see `Gold.target_classes`."""
 
     form: str
     links: tuple[object, ...]
     part: str = ""
+    agreement: str = ""
 
 
 class Phrase(NamedTuple):
@@ -72,28 +73,45 @@ PARTS = {
     **dict.fromkeys((".", ",", "?"), "PUNCT"),
     **{"et": "CCONJ", "qui": "PRON", "heures": "NOUN"},
 }
+# The gender and number of the words of set phrases.
+AGREEMENT = {
+    **dict.fromkeys(("le", "le/l'", "mois", "été", "dernier", "matin", "soir", "lundi", "samedi"), "m.sg"),
+    **dict.fromkeys(("la", "la/l'", "semaine", "année", "dernière"), "f.sg"),
+    **{"heures": "f.pl", "les": "m.pl"},
+}
 
 
-def words(forms: Sequence[str], link: object, part: str = "") -> tuple[Word, ...]:
+def agreement(number: int, gender: int | None = None) -> str:
+    """Return the agreement of a word, for example `f.pl`, or `pl` without a gender; see `Gold.target_agreement`."""
+    return ("" if gender is None else ("m.", "f.")[gender]) + ("sg", "pl")[number]
+
+
+def words(forms: Sequence[str], link: object, part: str = "", agrees: str = "") -> tuple[Word, ...]:
     """Return the forms as words with the given link.
 
     Args:
         part: the part of speech of words that `PARTS` does not have, and of a single word; empty: the one in `PARTS`.
+        agrees: the agreement of the first word, unless `PARTS` has it; the others have that in `AGREEMENT`, if any.
     """
     links = (link,)
     if len(forms) == 1:  # the usual case: takes half the time
-        return (Word(forms[0], links, part or PARTS.get(forms[0], "")),)
-    return tuple([Word(form, links, PARTS.get(form, part)) for form in forms])
+        return (Word(forms[0], links, part or PARTS.get(forms[0], ""), agrees or AGREEMENT.get(forms[0], "")),)
+    first, *others = [Word(form, links, PARTS.get(form, part), AGREEMENT.get(form, "")) for form in forms]
+    if agrees and forms[0] not in PARTS:
+        first = first._replace(agreement=agrees)
+    return (first, *others)
 
 
-def unit(english: Sequence[str], french: Sequence[str], *phenomena: Phenomenon, part: str = "") -> Phrase:
+def unit(
+    english: Sequence[str], french: Sequence[str], *phenomena: Phenomenon, part: str = "", agrees: str = ""
+) -> Phrase:
     """Return a phrase in which every English word corresponds to every French one.
 
     Args:
-        part: the part of speech of the French words; see `words`.
+        part, agrees: the part of speech and the agreement of the French words; see `words`.
     """
     link = object()
-    return Phrase(words(english, link), words(french, link, part), phenomena)
+    return Phrase(words(english, link), words(french, link, part, agrees), phenomena)
 
 
 def join(*phrases: Phrase) -> Phrase:
@@ -138,7 +156,7 @@ def spell_english(sentence: Sequence[Word]) -> list[Word]:
 def spell_french(sentence: Sequence[Word]) -> list[Word]:
     """Return the words after elision, contraction and the choice of forms such as "bel".
 
-    A contracted word has the links of both its parts, and the part of speech of the first. The mark of an h aspiré is kept.
+    A contracted word has the links of both its parts, and the part of speech and the agreement of the first. The mark of an h aspiré is kept.
     """
     spelled: list[Word] = []
     for word in reversed(sentence):
@@ -185,4 +203,5 @@ def gold(phrase: Phrase) -> Gold:
         tuple([word.form.removeprefix("*") for word in french]),
         links,
         target_classes=tuple([word.part for word in french]),
+        target_agreement=tuple([word.agreement for word in french]),
     )

@@ -20,6 +20,7 @@ from seq2seq_lab.data.grammar.phrase import (
     Phrase,
     Word,
     add_phenomena,
+    agreement,
     arrange,
     join,
     unit,
@@ -119,14 +120,16 @@ class VerbPhrases:
             (base,) = verb.english_present[FIRST_SINGULAR]
 
         phenomena: tuple[Phenomenon, ...] = ()
+        agrees = agreement(subject.number)
         if tense == PRESENT:
-            finite, participle = words(verb.french_present[subject.person], link, "VERB"), EMPTY.french
+            finite = words(verb.french_present[subject.person], link, "VERB", agrees)
+            participle = EMPTY.french
         else:
             if verb.auxiliary is lexicon.ETRE:
                 gender, number = subject.gender, subject.number
                 phenomena += ("passé composé with être",)
-            finite = words((verb.auxiliary[subject.person],), link, "AUX")
-            participle = words((verb.participle[number][gender],), link, "VERB")
+            finite = words((verb.auxiliary[subject.person],), link, "AUX", agrees)
+            participle = words((verb.participle[number][gender],), link, "VERB", agreement(number, gender))
 
         ne = pas = adverb = EMPTY
         if clause.negated:
@@ -209,9 +212,8 @@ class VerbPhrases:
             return self.transitive(lexicon.MEETING, kinds, clause, depth)
         clitic, link = self.clitic(clause.subject), object()
         gender, number = clitic.gender, lexicon.NUMBER[clitic.person]
-        verb = self.verb(
-            self.pick(lexicon.MEETING), clause, words(clitic.direct, link, "PRON"), gender, number
-        )
+        pronoun = words(clitic.direct, link, "PRON", agreement(number))
+        verb = self.verb(self.pick(lexicon.MEETING), clause, pronoun, gender, number)
         return add_phenomena(join(verb, Phrase(words(clitic.english, link), ())), "clitic object")
 
     def transitive(self, verbs: Sequence[Verb], kinds: Sequence[Kind], clause: Clause, depth: int) -> Phrase:
@@ -238,7 +240,8 @@ class VerbPhrases:
         given = join(thing.phrase, _taking(verb, thing))
         if self.chance() < 0.15:
             clitic, link = self.clitic(clause.subject), object()
-            telling_her = self.verb(verb, clause, words(clitic.indirect, link, "PRON"))
+            agrees = agreement(lexicon.NUMBER[clitic.person])
+            telling_her = self.verb(verb, clause, words(clitic.indirect, link, "PRON", agrees))
             her = Phrase(words(clitic.english, link), ())
             return add_phenomena(join(telling_her, her, given), "dative", "clitic object")
         receiver = self.nouns.person(depth - 1, compact=True, determiners=clause.beside)
