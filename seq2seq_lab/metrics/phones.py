@@ -4,7 +4,7 @@ import numpy as np
 
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Array, Metric
-from seq2seq_lab.metrics.ter import edit_distance
+from seq2seq_lab.metrics.edits import edit_distance
 from seq2seq_lab.metrics.texts import TextOutputs
 
 

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from sacrebleu.metrics.base import Metric as Scorer
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 
 from seq2seq_lab.runtime.heartbeat import heartbeat
 
 _AT_A_TIME = 50
-__all__ = ["BLEU", "CHRF", "TER", "Scorer", "score", "signature", "statistics", "tokenizer"]
+__all__ = ["BLEU", "CHRF", "Scorer", "score", "signature", "statistics", "tokenizer"]
 
 
 def statistics(
@@ -26,7 +25,7 @@ def statistics(
         streams: the first reference of each hypothesis, the second (None where there is none), and so on.
     """
     rows: list[list[float]] = []
-    for start in range(0, len(hypotheses), _AT_A_TIME):  # TER of long texts is slow
+    for start in range(0, len(hypotheses), _AT_A_TIME):
         heartbeat.beat("scoring texts")
         part = slice(start, start + _AT_A_TIME)
         references: list[Any] = [stream[part] for stream in streams]

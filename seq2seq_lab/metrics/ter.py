@@ -7,7 +7,7 @@ import numpy as np
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array
-from seq2seq_lab.metrics.sacrebleu_adapter import TER
+from seq2seq_lab.metrics.edits import FastTER, edit_distance
 from seq2seq_lab.metrics.texts import References, TextMetric, TextOutputs
 from seq2seq_lab.runtime.heartbeat import heartbeat
 
@@ -21,10 +21,10 @@ class Ter(TextMetric):
     name, label, higher_is_better, when, compared = "ter", "TER", False, "final", False
     variants_shown = False
 
-    def scorer(self, references: References) -> TER:
+    def scorer(self, references: References) -> FastTER:
         """See `TextMetric.scorer`."""
         asian = references.segmentation.ter == "asian"
-        return TER(normalized=asian, asian_support=asian)
+        return FastTER(normalized=asian, asian_support=asian)
 
     def lines(self, texts: TextOutputs) -> tuple[Sequence[str], Sequence[Sequence[str | None]]]:
         """See `TextMetric.lines`."""
@@ -56,22 +56,9 @@ class Ter(TextMetric):
         return sacrebleu_adapter.score(_SCORER, totals_K)
 
 
-def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
-    """Return the smallest number of insertions, deletions and substitutions between two texts."""
-    ids = {word: index for index, word in enumerate(dict.fromkeys([*output, *reference]))}
-    reference_R = np.array([ids[word] for word in reference], np.int64)
-    position_R = np.arange(len(reference) + 1)
-    edits_R = position_R
-    for count, word in enumerate(output, start=1):
-        changed_R = np.minimum(edits_R[1:] + 1, edits_R[:-1] + (reference_R != ids[word]))
-        # An insertion adds 1 for each position: the minimum over earlier positions, each less its index.
-        edits_R = np.minimum.accumulate(np.concatenate(([count], changed_R)) - position_R) + position_R
-    return int(edits_R[-1])
-
-
 def _apart(line: str) -> str:
     return " ".join(line[start:end] for start, end in words(line))
 
 
 _CUT = {"letters": "|words:letters|shifts:no", "divided": "|words:divided"}
-_SCORER = TER()
+_SCORER = FastTER()

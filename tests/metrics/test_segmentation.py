@@ -5,18 +5,21 @@ import random
 import sys
 import time
 from functools import cache
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.lib_ter import translation_edit_rate
 from sacrebleu.metrics.ter import TER
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.degeneration import LengthRatio
+from seq2seq_lab.metrics.edits import edit_distance, translation_edits
 from seq2seq_lab.metrics.segmentation import SPACED, Segmentation, choose_segmentation
-from seq2seq_lab.metrics.ter import Ter, edit_distance
+from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs
 
 CHINESE = ["孩子看见书和旧汽车。", "老师买红色的花和苹果。"]
@@ -117,6 +120,20 @@ def test_ter_of_letters_is_the_edit_distance_of_every_path(output: list[str], re
         )
 
     assert edit_distance(output, reference) == slow(len(output), len(reference))
+
+
+@pytest.mark.parametrize(("letters", "longest"), [("ab", 12), ("abcdefgh", 15), ("ab", 45)])
+def test_the_edits_of_ter_are_those_of_sacrebleu(letters: str, longest: int) -> None:
+    random = Random(1)
+
+    def text() -> list[str]:
+        return [random.choice(letters) for _ in range(random.randint(longest // 2, longest))]
+
+    for _ in range(60 if longest < 20 else 4):  # beyond 25 words, sacreBLEU does not search all alignments
+        output, reference = text(), text()
+        cut = random.randrange(len(output))
+        for other in (reference, output[cut:] + output[:cut], []):
+            assert translation_edits(output, other) == translation_edit_rate(output, other)[0]
 
 
 def test_ter_of_letters_with_several_references() -> None:
