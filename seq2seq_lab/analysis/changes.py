@@ -191,6 +191,8 @@ class ChangedModel:
             `<eos>`; with T = 1, the same at every step. NaN, and steps beyond T: not changed.
         layer, head, seen: see `WeightChange`.
         seed: of the draws.
+        first, last: the steps that are changed, from 0; None for all from the first one.
+        unchanged: the index in a batch of a sentence whose weights are not changed; None for none.
 
     Raises:
         UserError: the model has no attention weights that can be changed.
@@ -203,6 +205,9 @@ class ChangedModel:
     head: int | None = None
     seen: bool = True
     seed: int = 1
+    first: int = 0
+    last: int | None = None
+    unchanged: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Seq2Seq):
@@ -210,9 +215,17 @@ class ChangedModel:
         if not self.model.attends:
             raise UserError("The model has no attention to change. Give a run of a model with attention.")
 
+    @property
+    def vocabulary_size(self) -> int:
+        """See `Seq2Seq.vocabulary_size`."""
+        return self.model.vocabulary_size
+
     def start(self, batch: Any) -> tuple[ChangedState, "ChangedSource"]:
         """See `Seq2Seq.start`; the draws depend on `batch.index_B`."""
-        inner, source = self.model.start(batch)
+        return self.started(*self.model.start(batch), batch)
+
+    def started(self, inner: Any, source: Any, batch: Any) -> tuple[ChangedState, "ChangedSource"]:
+        """Return what `start` returns, from what it returns for the model."""
         row_N = torch.arange(len(batch.index_B), device=batch.index_B.device)
         return ChangedState(inner, row_N), self.source(source, batch)
 
@@ -225,36 +238,67 @@ class ChangedModel:
         self, token_N: Tensor, state: ChangedState, source: "ChangedSource", with_weights: bool = True
     ) -> tuple[Tensor, ChangedState, Tensor | None]:
         """See `Seq2Seq.step`."""
-        unchanged: list[Tensor] = []
-
-        def function(weights_NTS: Tensor, step: int) -> Tensor:
-            weights_NS, call = weights_NTS[:, 0], len(unchanged)
-            unchanged.append(weights_NS)
-            rows = self._rows(weights_NS, state, source, call)
-            return self.kind(weights_NS, rows)[:, None]
-
-        change = WeightChange(function, self.layer, self.head, self.seen)
+        change, latest = self._change(state, source)
         log_probs_NV, inner, weights_NS = self.model.step(
             token_N, state.inner, source.inner, with_weights, change=change
         )
-        after = ChangedState(inner, state.row_N, tuple(unchanged), state.step + 1)
-        return log_probs_NV, after, weights_NS
+        return log_probs_NV, ChangedState(inner, state.row_N, (*latest,), state.step + 1), weights_NS
 
-    def _rows(self, weights_NS: Tensor, state: ChangedState, source: "ChangedSource", call: int) -> Rows:
+    def read(
+        self, inputs_NT: Tensor, state: ChangedState, source: "ChangedSource", with_weights: bool = True
+    ) -> tuple[Tensor, ChangedState, Tensor | None]:
+        """See `Seq2Seq.read`."""
+        change, latest = self._change(state, source)
+        log_probs_NTV, inner, weights_NTS = self.model.read(
+            inputs_NT, state.inner, source.inner, with_weights, change=change
+        )
+        after = ChangedState(inner, state.row_N, (*latest,), state.step + inputs_NT.shape[1])
+        return log_probs_NTV, after, weights_NTS
+
+    def _change(self, state: ChangedState, source: "ChangedSource") -> tuple[WeightChange, list[Tensor]]:
+        """Return the change of the next steps, and a list that then has the unchanged weights_NS of the last one."""
+        latest, calls = [*state.previous], dict[int, int]()
+
+        def function(weights_NTS: Tensor, step: int) -> Tensor:
+            call = calls[step] = calls.get(step, -1) + 1
+            changed: list[Tensor] = []
+            for t, weights_NS in enumerate(weights_NTS.unbind(1), start=step):
+                result_NS = weights_NS
+                if self.first <= t and (self.last is None or t <= self.last):
+                    previous_NS = latest[call] if call < len(latest) else None
+                    rows = self._rows(weights_NS, state, source, call, t, previous_NS)
+                    result_NS = self.kind(weights_NS, rows)
+                    if self.unchanged is not None:
+                        result_NS = result_NS.where(state.row_N[:, None] != self.unchanged, weights_NS)
+                latest[call : call + 1] = [weights_NS]
+                changed.append(result_NS)
+            return torch.stack(changed, 1)
+
+        return WeightChange(function, self.layer, self.head, self.seen), latest
+
+    def _rows(
+        self,
+        weights_NS: Tensor,
+        state: ChangedState,
+        source: "ChangedSource",
+        call: int,
+        step: int,
+        previous_NS: Tensor | None,
+    ) -> Rows:
         position_S = torch.arange(weights_NS.shape[1], device=weights_NS.device)
         lengths_N = repeat_rows(source.lengths_B, len(weights_NS))
         given_NS = None
         if source.given_BTS is not None:
-            t = 0 if source.given_BTS.shape[1] == 1 else state.step
+            t = 0 if source.given_BTS.shape[1] == 1 else step
             given_NS = torch.full_like(weights_NS, float("nan"))
             if t < source.given_BTS.shape[1]:
                 given_NS = source.given_BTS[state.row_N, t]
         return Rows(
             real_NS=position_S < lengths_N[:, None],
             example_N=source.index_B[state.row_N],
-            step=state.step,
+            step=step,
             call=call,
-            previous_NS=state.previous[call] if state.previous else None,
+            previous_NS=previous_NS,
             given_NS=given_NS,
             seed=self.seed,
         )
@@ -282,7 +326,7 @@ class ChangedSource:
 def padded(given: Sequence[Tensor], batch: Any) -> Tensor:
     """Return the matrices of the examples of a batch as one tensor, NaN beyond their rows and 0 beyond their columns."""
     matrices = [given[i] for i in batch.index_B.tolist()]
-    rows, columns = max(len(one) for one in matrices), max(batch.source_lengths)
+    rows, columns = max(map(len, matrices)), max(one.shape[1] for one in matrices)
     padded_BTS = torch.full((len(matrices), rows, columns), float("nan"), dtype=torch.float64)
     for row, matrix_TS in enumerate(matrices):
         unchanged_T1 = matrix_TS.isnan().any(1, keepdim=True)

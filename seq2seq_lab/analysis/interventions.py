@@ -17,6 +17,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel, keep
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold
+from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.alignment import group_tokens, word_spans
@@ -31,6 +32,7 @@ from seq2seq_lab.runtime.memory import evaluation_context
 Scope = Literal["step", "all"]
 Floats = npt.NDArray[np.float64]
 
+WITH_WORD = ("word", "mask")
 UNION = "moradi_union"
 UNITED = ("uniform", "zero_out_max", "permute")
 BY_DEFAULT = (
@@ -159,14 +161,7 @@ def given_weights(
     """
     found: dict[str, Sequence[Tensor]] = {}
     for kind in kinds:
-        name, _, word = kind.partition("=")
-        with_word = name in ("word", "mask")
-        if name not in KINDS or with_word != word.isdecimal() or (word and not with_word):
-            known = [f"{one}=J" if one in ("word", "mask") else one for one in KINDS]
-            raise UserError(
-                f"kind={kind} is not allowed.{did_you_mean(name, KINDS)} Kinds: {', '.join(known)}; J is the index of a "
-                f"source word, from 0."
-            )
+        name, word = parse_kind(kind)
         if name == "gold":
             if gold is None:
                 raise UserError(
@@ -177,9 +172,27 @@ def given_weights(
             if weights is None:
                 raise UserError("kind=weights needs the argument weights, a matrix for each pair.")
             found[kind] = weights
-        elif with_word:
-            found[kind] = [word_positions(forced, i, int(word)) for i in range(len(forced.sources))]
+        elif word is not None:
+            assert forced.source_tokenizer is not None
+            found[kind] = [word_positions(forced.source_tokenizer, line, word) for line in forced.sources]
     return found
+
+
+def parse_kind(kind: str) -> tuple[str, int | None]:
+    """Return the name of a kind of change, and the index of the source word of `word=J` and `mask=J`.
+
+    Raises:
+        UserError: an unknown kind.
+    """
+    name, _, word = kind.partition("=")
+    with_word = name in WITH_WORD
+    if name not in KINDS or with_word != word.isdecimal() or (word and not with_word):
+        known = [f"{one}=J" if one in WITH_WORD else one for one in KINDS]
+        raise UserError(
+            f"kind={kind} is not allowed.{did_you_mean(name, KINDS)} Kinds: {', '.join(known)}; J is the index of a "
+            f"source word, from 0."
+        )
+    return name, int(word) if with_word else None
 
 
 def _run_batch(
@@ -255,15 +268,13 @@ def gold_weights(forced: Forced, i: int, gold: Gold) -> Tensor:
     return weights_TS
 
 
-def word_positions(forced: Forced, i: int, word: int) -> Tensor:
+def word_positions(tokenizer: Tokenizer, source: str, word: int) -> Tensor:
     """Return [1, S] with the same share for each token of a source word, for the kinds `word` and `mask`.
 
     Args:
         word: the index of the word in `data.words.words`. If the source has fewer words, all shares are NaN.
     """
-    assert forced.source_tokenizer is not None
-    source = forced.sources[i]
-    spans = forced.source_tokenizer.spans(source)
+    spans = tokenizer.spans(source)
     groups = group_tokens(spans, words(source, spans))
     positions_1S = torch.full((1, len(spans) + 2), float("nan"), dtype=torch.float64)
     if word >= len(groups):

@@ -5,12 +5,15 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.analysis.plain import Plain
+from seq2seq_lab.analysis.plain import HIDDEN, Plain
+
+if TYPE_CHECKING:
+    from seq2seq_lab.analysis.search_input import SearchInput
 
 Floats = npt.NDArray[np.floating[Any]]
 TokenKind = Literal["word", "punctuation", "unknown", "sos", "eos"]
@@ -239,7 +242,7 @@ class Changed:
     Attributes:
         change: the change.
         scope: what was changed, as a sentence.
-        before: the best output without the change, after the same prefix.
+        before: the best output without the change, after the same words: those before the changed step are kept.
         before_steps: its steps.
         words: the words of both outputs, aligned.
         old_log_probs: the log-probability of the output before, without and with the change.
@@ -285,9 +288,10 @@ class Traced(Plain):
             nodes are the outputs.
         no_attention: why there are no attention weights, as a sentence; None if there are.
         changed: what the change changed; None without one.
-        maps: on request, the weights of all layers and heads for the best output: `cross` [L, A, T, S], and the
-            self-attention `encoder` [L, A, S, S] and `decoder` [L, A, T, T].
+        maps: on request, the weights of all layers and heads for the best output, without a change: `cross` [L, A, T, S],
+            and the self-attention `encoder` [L, A, S, S] and `decoder` [L, A, T, T].
         limit: whether the search ended at its length limit, as a sentence; empty if it did not.
+        given: the input as it was searched, with the encoded source; not part of the plain data.
     """
 
     task: str
@@ -301,6 +305,7 @@ class Traced(Plain):
     changed: Changed | None = None
     maps: dict[str, Floats] | None = field(default=None, repr=False)
     limit: str = ""
+    given: "SearchInput | None" = field(default=None, repr=False, compare=False, metadata=HIDDEN)
 
     @property
     def best(self) -> Output:

@@ -1,6 +1,5 @@
 """The search of one input, with everything that a page or a notebook shows of it."""
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from seq2seq_lab.analysis.traced import (
     Token,
     Traced,
     TreeNode,
-    WordPair,
 )
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.words import words
@@ -55,21 +53,44 @@ def trace(given: SearchInput, prefix: Sequence[int] = (), maps: bool = False, to
     Raises:
         UserError: a search that records no trace, or a prefix that it does not allow.
     """
+    return trace_copies(given, 1, prefix, maps, top)[0]
+
+
+def trace_copies(
+    given: SearchInput, copies: int, prefix: Sequence[int], maps: bool = False, top: int = TOP
+) -> list[Traced]:
+    """Return the traces of several copies of an input, which are searched together; see `trace`.
+
+    Args:
+        copies: the number of copies; the model of the input may treat them differently.
+    """
     if not {"prefix", "trace"} <= inspect.signature(given.search.__call__).parameters.keys():
         raise UserError(
             f"search={given.settings.name} records no trace: its class does not have the arguments prefix and trace. Choose "
             f"another one, for example search=beam."
         )
-    record, batch = SearchTrace(top), given.batch(1)
+    record, batch = SearchTrace(top), given.batch(copies)
     with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
-        (found,) = given.search(
+        found = given.search(
             given.encoded,
             batch,
             given.no_attention is None,
-            prefix=[[*prefix]] if prefix else None,
+            prefix=[[*prefix]] * copies if prefix else None,
             trace=record,
         )
-    tree = _Tree(record.sentences[0], given, len(prefix))
+    return [
+        _traced(given, one, levels, prefix, maps) for one, levels in zip(found, record.sentences, strict=True)
+    ]
+
+
+def _traced(
+    given: SearchInput,
+    found: Sequence[Hypothesis],
+    levels: Sequence[Sequence[Node]],
+    prefix: Sequence[int],
+    maps: bool,
+) -> Traced:
+    tree = _Tree(levels, given, len(prefix))
     outputs = [_output(given, one, tree.path(index)) for index, one in enumerate(found)]
     best = found[0]
     limit = ""
@@ -86,6 +107,7 @@ def trace(given: SearchInput, prefix: Sequence[int] = (), maps: bool = False, to
         no_attention=given.no_attention,
         maps=_maps(given, best.tokens) if maps else None,
         limit=limit,
+        given=given,
     )
 
 
@@ -229,25 +251,17 @@ def _maps(given: SearchInput, tokens: list[int]) -> dict[str, Floats]:
         return {name: to_host(maps_1LATS[0].float()) for name, maps_1LATS in given.maps(tokens).items()}
 
 
-def aligned_words(before: Sequence[str], after: Sequence[str]) -> list[WordPair]:
-    """Return the words of two outputs, aligned by their longest equal parts; see `difflib.SequenceMatcher`."""
-    pairs: list[WordPair] = []
-    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
-        for offset in range(max(i_end - i, j_end - j)):
-            one = i + offset if i + offset < i_end else None
-            other = j + offset if j + offset < j_end else None
-            pairs.append(WordPair(before=one, after=other, same=tag == "equal"))
-    return pairs
-
-
-def alternatives(given: SearchInput, traced: Traced, step: int) -> list[Alternative]:
+def alternatives(traced: Traced, step: int) -> list[Alternative]:
     """Return the most probable next tokens of a step of the best output as whole words, which greedy search completes.
 
     Raises:
         UserError: the output has no such step.
     """
-    if not 0 <= step < len(traced.steps):
-        raise UserError(f"step={step} is not allowed. Allowed: 0 to {len(traced.steps) - 1}.")
+    given = traced.given
+    if given is None or not 0 <= step < len(traced.steps):
+        raise UserError(
+            f"step={step} is not allowed. Allowed: 0 to {len(traced.steps) - 1}, a step of the output."
+        )
     before = [one.token for one in traced.steps[:step]]
     found = traced.steps[step].top
     open_ones = [one for one in found if one.kind != "eos"]

@@ -74,12 +74,28 @@ class Ensemble(nn.Module):
         self, token_N: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True
     ) -> tuple[Tensor, MemberStates, Tensor | None]:
         """See `Seq2Seq.step`."""
+        return self._mean_of("step", token_N, state, source, with_weights)
+
+    def _mean_of(
+        self, method: str, tokens: Tensor, state: MemberStates, source: MemberSources, with_weights: bool
+    ) -> tuple[Tensor, MemberStates, Tensor | None]:
         steps = [
-            member.step(token_N, of_member, encoded, with_weights)
+            getattr(member, method)(tokens, of_member, encoded, with_weights)
             for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
         return _log_mean(log_probs), MemberStates(states), _mean(weights) if with_weights else None
+
+    @property
+    def vocabulary_size(self) -> int:
+        """See `Seq2Seq.vocabulary_size`."""
+        return self.members[0].vocabulary_size
+
+    def read(
+        self, inputs_NT: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True
+    ) -> tuple[Tensor, MemberStates, Tensor | None]:
+        """See `Seq2Seq.read`."""
+        return self._mean_of("read", inputs_NT, state, source, with_weights)
 
     def unroll(
         self, inputs_BT: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True

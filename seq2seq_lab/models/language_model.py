@@ -90,6 +90,19 @@ class LanguageModel(nn.Module):
         features_NF, after, _ = self.decoder.step(self._embed(token_N), state.decoder, source, False)
         return log_softmax(self.readout(features_NF)), LanguageState(after, state.last_N), None
 
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of types."""
+        return len(self.target_embedding.weight)
+
+    def read(
+        self, inputs_NT: Tensor, state: LanguageState, source: Source, with_weights: bool = True
+    ) -> tuple[Tensor, LanguageState, None]:
+        """Read known tokens: return (log_probs_NTV after each of them, the state after the last one, None)."""
+        inputs_NT = torch.where(inputs_NT == SOS, state.last_N[:, None], inputs_NT)
+        logits_NTV, after = self(inputs_NT, state.decoder)
+        return log_softmax(logits_NTV), LanguageState(after, state.last_N), None
+
     def forward(
         self, inputs_BT: Tensor, state: Any = None, embedded_BTE: Tensor | None = None
     ) -> tuple[Tensor, Selectable]:

@@ -61,6 +61,11 @@ class Seq2Seq(nn.Module):
         return self.decoder.attends
 
     @property
+    def vocabulary_size(self) -> int:
+        """The number of target types."""
+        return len(self.target_embedding.weight)
+
+    @property
     def longest_source(self) -> int | None:
         """The largest number of source positions that the model can attend to; None for any number."""
         return self.decoder.longest_source
@@ -170,6 +175,24 @@ class Seq2Seq(nn.Module):
         features_NF, state, weights_NS = self.step_features(token_N, state, source, with_weights)
         return log_softmax(self.read_out(features_NF, weights_NS, source)), state, weights_NS
 
+    def read(
+        self,
+        inputs_NT: Tensor,
+        state: Any,
+        source: Source,
+        with_weights: bool = True,
+        *,
+        change: WeightChange | None = None,
+    ) -> tuple[Tensor, Selectable, Tensor | None]:
+        """Read known tokens: return (log_probs_NTV after each of them, the state after the last one, weights_NTS or None).
+
+        Equal to repeated `step`.
+        """
+        source, with_weights = self._changed(source, change), with_weights or self.readout.needs_weights
+        embedded_NTE = self.embed_target(inputs_NT)
+        features_NTF, state, weights_NTS = self.decoder.unroll(embedded_NTE, state, source, with_weights)
+        return log_softmax(self.readout(features_NTF, weights_NTS, source)), state, weights_NTS
+
     def unroll(
         self,
         inputs_BT: Tensor,
@@ -246,11 +269,20 @@ class EncodedModel:
     """A model, `Seq2Seq` or `Ensemble`, with the source of one batch already encoded.
 
     An evaluation passes it to the losses and the search instead of the model, so that the source is encoded once.
+
+    Args:
+        started: what `model.start(batch)` returns, if it was computed before.
     """
 
-    def __init__(self, model: Any, batch: Any) -> None:
+    def __init__(self, model: Any, batch: Any, started: tuple[Any, Any] | None = None) -> None:
         self.model = model
-        self.started = model.start(batch)
+        self.started: tuple[Any, Any] = model.start(batch) if started is None else started
+
+    @property
+    def vocabulary_size(self) -> int:
+        """See `Seq2Seq.vocabulary_size`."""
+        size: int = self.model.vocabulary_size
+        return size
 
     def start(self, batch: Any) -> Any:
         """See `Seq2Seq.start`."""
@@ -262,6 +294,13 @@ class EncodedModel:
         """See `Seq2Seq.step`."""
         stepped: tuple[Tensor, Any, Tensor | None] = self.model.step(token_N, state, source, with_weights)
         return stepped
+
+    def read(
+        self, inputs_NT: Tensor, state: Any, source: Any, with_weights: bool = True
+    ) -> tuple[Tensor, Any, Tensor | None]:
+        """See `Seq2Seq.read`."""
+        found: tuple[Tensor, Any, Tensor | None] = self.model.read(inputs_NT, state, source, with_weights)
+        return found
 
     def __call__(
         self, batch: Any, inputs_BT: Tensor, with_weights: bool = True

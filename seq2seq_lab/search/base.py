@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,22 @@ class StepModel(Protocol):
         Args:
             with_weights: False if the search does not read the weights, which may then be None.
         """
+        ...
+
+
+@runtime_checkable
+class ReadingModel(StepModel, Protocol):
+    """A model that reads a prefix at once; a search passes it tokens one at a time otherwise."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of types of the outputs."""
+        ...
+
+    def read(
+        self, inputs_NT: Tensor, state: Any, source: Any, with_weights: bool
+    ) -> tuple[Tensor, Any, Tensor | None]:
+        """Read known tokens: return (log_probs_NTV after each, the state after the last one, weights_NTS or None)."""
         ...
 
 

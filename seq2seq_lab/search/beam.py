@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.config.type_checks import Count, NonNegative
-from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits
@@ -52,20 +52,21 @@ class BeamSearch(FrontierSearch):
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the search needs a model that attends."""
+        """See `FrontierSearch.needs_attention`."""
         return self.coverage_penalty > 0
 
     def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
         device, count = index_B.device, len(index_B)
-        token_AK = torch.full((count, self.width), SOS, device=device)
         total_AK = torch.full((count, self.width), float("-inf"), device=device)
         total_AK[:, 0] = 0  # before the first step all K are equal
         # The tokens of each hypothesis, and the index of its prefix in the beam of each step.
-        tokens_AKT = token_AK.new_full((count, self.width, frontier.steps), PAD)
+        token_AK, tokens_AKT, total_AK = frontier.begin(total_AK)
         parents_AKT = torch.zeros_like(tokens_AKT)
         covered_AKS = torch.zeros(count, self.width, 1, device=device)
+        if self.coverage_penalty and frontier.first:
+            covered_AKS = covered_AKS + self._attention(frontier.read_weights_BTS).sum(1, keepdim=True)
         best = _Best.empty(count, self.nbest, frontier.steps, device)
-        for t in range(frontier.steps):
+        for t in range(frontier.first, frontier.steps):
             log_probs_AKV, weights_AKS = frontier.step(token_AK, t, self.needs_attention)
             vocabulary = log_probs_AKV.shape[-1]
             total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.width)

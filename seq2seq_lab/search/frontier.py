@@ -10,7 +10,7 @@ from torch import Tensor
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, ReadingModel, SearchBatch, StepModel
 from seq2seq_lab.search.trace import SearchTrace
 
 CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences; each check waits for the GPU
@@ -22,6 +22,7 @@ class Frontier:
     Attributes:
         sentence_A: index in the batch of each unfinished sentence.
         trace: records the search; None if it is not recorded.
+        first: the first step; the tokens of earlier steps are those of the prefixes.
         steps: the maximum number of steps of the batch.
         source_lengths_B: number of real source positions of each sentence of the batch.
         weights_BTKS: the attention weights of each step; None if they are not kept, or without attention.
@@ -37,6 +38,7 @@ class Frontier:
         width: int,
         prefix: Sequence[Sequence[int]] | None,
         trace: SearchTrace | None,
+        needs_attention: bool,
     ) -> None:
         device, count = batch.index_B.device, len(batch.index_B)
         self._model = model
@@ -54,6 +56,50 @@ class Frontier:
         self.trace = trace
         if trace is not None:
             trace.start(count, width)
+        # The last token of the shortest prefix may end an output, so its step is like any other.
+        self.first = max(0, min(map(len, prefix), default=0) - 1) if prefix else 0
+        self._read_BTV: Tensor | None = None
+        self.read_weights_BTS: Tensor | None = None
+        if self.first and isinstance(model, ReadingModel):
+            self._read_prefix(model, with_weights or needs_attention)
+        else:
+            self.first = 0
+
+    def _read_prefix(self, model: ReadingModel, with_weights: bool) -> None:
+        """Read the tokens of the steps before the first one at once."""
+        assert self._prefix_BT is not None
+        check_ids(self._prefix_BT, model.vocabulary_size)
+        inputs_BT = torch.nn.functional.pad(self._prefix_BT[:, : self.first - 1], (1, 0), value=SOS)
+        read_BTV, self._state, weights_BTS = model.read(inputs_BT, self._state, self._source, with_weights)
+        for t, log_probs_BV in enumerate(read_BTV.unbind(1)):
+            self._exclude(log_probs_BV[:, None], t)
+        self._read_BTV, self.read_weights_BTS = read_BTV, weights_BTS
+        if weights_BTS is not None and self._with_weights:
+            self._keep(weights_BTS[:, :, None], slice(0, self.first))
+
+    def begin(self, log_prob_AK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (token_AK that is read first, tokens_AKT so far, log_prob_AK so far) of the hypotheses.
+
+        Args:
+            log_prob_AK: 0, and minus infinity for entries that are empty at first.
+        """
+        token_AK = torch.full_like(log_prob_AK, SOS, dtype=torch.long)
+        tokens_AKT = token_AK.new_full((*token_AK.shape, self.steps), PAD)
+        if self._read_BTV is None or self._prefix_BT is None:
+            return token_AK, tokens_AKT, log_prob_AK
+        active_A = torch.ones_like(self.sentence_A, dtype=torch.bool)
+        parent_AK = torch.arange(self._width, device=token_AK.device).expand_as(token_AK)
+        for t, log_probs_AV in enumerate(self._read_BTV.unbind(1)):
+            token_AK = self._prefix_BT[:, t, None].expand_as(token_AK)
+            gained_AK = log_probs_AV.gather(1, token_AK)
+            log_prob_AK = log_prob_AK + gained_AK.float()
+            tokens_AKT[..., t] = token_AK
+            if self.trace is not None:
+                self.trace.read(log_probs_AV[:, None], log_probs_AV[:, None])
+                kept = {"token_AK": token_AK, "parent_AK": parent_AK, "log_prob_AK": log_prob_AK}
+                finished_AK = torch.zeros_like(token_AK, dtype=torch.bool)
+                self.trace.extend(self.sentence_A, active_A, **kept, finished_AK=finished_AK)
+        return token_AK, tokens_AKT, log_prob_AK
 
     @property
     def longest_A(self) -> Tensor:
@@ -69,34 +115,43 @@ class Frontier:
         Args:
             with_weights: return the weights of a model that attends, also if they are not kept.
         """
-        count, width = token_AK.shape
-        read_AK = token_AK if t > 0 else token_AK[:, :1]
+        width = token_AK.shape[1]
+        read_AK = token_AK if t > self.first else token_AK[:, :1]
         log_probs_NV, self._state, weights_NS = self._model.step(
             read_AK.flatten(), self._state, self._source, with_weights or self._with_weights
         )
         log_probs_AKV = log_probs_NV.reshape(*read_AK.shape, -1)
         forced_AKV = self._force(log_probs_AKV, t)
-        for token in (PAD, SOS):
-            log_probs_AKV[..., token] = float("-inf")
-        if self._shortest_B is not None:
-            early_A = self._shortest_B[self.sentence_A] > t
-            log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
+        self._exclude(log_probs_AKV, t)
         predicted_AKV = log_probs_AKV
         if forced_AKV is not None:
             log_probs_AKV = torch.where(forced_AKV.isnan(), log_probs_AKV, forced_AKV)
         if self.trace is not None:
             self.trace.read(predicted_AKV, log_probs_AKV)
-        if t == 0 and width > 1:
+        if t == self.first and width > 1:
             log_probs_AKV = log_probs_AKV.repeat(1, width, 1)  # not expanded: a search may write to it
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))
         if weights_NS is None:
             return log_probs_AKV, None
         weights_AKS = weights_NS.reshape(*read_AK.shape, -1).expand(-1, width, -1)
         if self._with_weights:
-            if self.weights_BTKS is None:  # at the first step, when no sentence is finished
-                self.weights_BTKS = weights_AKS.new_zeros(count, self.steps, width, weights_AKS.shape[-1])
-            self.weights_BTKS[self.sentence_A, t] = weights_AKS
+            self._keep(weights_AKS[:, None], slice(t, t + 1))
         return log_probs_AKV, weights_AKS
+
+    def _exclude(self, log_probs_AKV: Tensor, t: int) -> None:
+        """Give tokens that an output cannot have at a position the probability 0."""
+        for token in (PAD, SOS):
+            log_probs_AKV[..., token] = float("-inf")
+        if self._shortest_B is not None:
+            early_A = self._shortest_B[self.sentence_A] > t
+            log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
+
+    def _keep(self, weights_ATKS: Tensor, steps: slice) -> None:
+        """Keep the weights of some steps."""
+        if self.weights_BTKS is None:  # at the first step, when no sentence is finished
+            shape = (len(self.sentence_A), self.steps, self._width, weights_ATKS.shape[-1])
+            self.weights_BTKS = weights_ATKS.new_zeros(shape)
+        self.weights_BTKS[self.sentence_A, steps] = weights_ATKS
 
     def _force(self, log_probs_AKV: Tensor, t: int) -> Tensor | None:
         """Return log-probabilities with 0 probability for all tokens but that of the prefix, NaN where it has ended.
@@ -107,9 +162,7 @@ class Frontier:
         if self._prefix_BT is None or t >= self._prefix_BT.shape[1]:
             return None
         if t == 0:
-            most = log_probs_AKV.shape[-1] - 1
-            highest = int(self._prefix_BT.max())
-            require(highest <= most, "prefix", f"[…, {highest}, …]", f"ids from 0 to {most}")
+            check_ids(self._prefix_BT, log_probs_AKV.shape[-1])
         token_A11 = self._prefix_BT[self.sentence_A, t][:, None, None]
         token_AK1 = token_A11.expand(*log_probs_AKV.shape[:2], 1)
         forced_AKV = torch.full_like(log_probs_AKV, float("-inf"))
@@ -189,6 +242,11 @@ class FrontierSearch(ABC):
     width: int
     limits: LengthLimits
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether the search needs a model that attends."""
+        return False
+
     @abstractmethod
     def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
         """Return the result of `Search`.
@@ -209,9 +267,26 @@ class FrontierSearch(ABC):
     ) -> list[list[Hypothesis]]:
         """See `Search`."""
         frontier = Frontier(
-            model, batch, self.limits, with_weights, width=self.width, prefix=prefix, trace=trace
+            model,
+            batch,
+            self.limits,
+            with_weights,
+            width=self.width,
+            prefix=prefix,
+            trace=trace,
+            needs_attention=self.needs_attention,
         )
         return self.search(frontier, batch.index_B)
+
+
+def check_ids(prefix_BT: Tensor, vocabulary_size: int) -> None:
+    """Refuse tokens that the vocabulary does not have.
+
+    Raises:
+        UserError: names the highest id.
+    """
+    highest = int(prefix_BT.max())
+    require(highest < vocabulary_size, "prefix", f"[…, {highest}, …]", f"ids from 0 to {vocabulary_size - 1}")
 
 
 def prefix_ids(prefix: Sequence[Sequence[int]], longest: Sequence[int]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.config.type_checks import Count, NonNegative
-from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.search.base import Hypothesis, LengthLimits
 from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
@@ -36,11 +36,10 @@ class PathSearch(FrontierSearch):
         """
 
     def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
-        token_AK = index_B.new_full((len(index_B), self.width), SOS)
+        log_prob_BK = torch.zeros(len(index_B), self.width, device=index_B.device)
+        token_AK, tokens_BKT, log_prob_BK = frontier.begin(log_prob_BK)
         live_AK = torch.ones_like(token_AK, dtype=torch.bool)
-        tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)
-        log_prob_BK = torch.zeros(token_AK.shape, device=token_AK.device)
-        for t in range(frontier.steps):
+        for t in range(frontier.first, frontier.steps):
             log_probs_AKV, _ = frontier.step(token_AK, t, False)
             sentence_A = frontier.sentence_A
             chosen_AK = self.choose(log_probs_AKV, index_B[sentence_A], t)

@@ -14,7 +14,8 @@ from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
-from seq2seq_lab.analysis.traced import Alternative, SearchSettings, Traced
+from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced
+from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -257,10 +258,12 @@ class Loaded:
         self,
         sentence: str,
         prefix: Prefix = (),
+        change: Change | Mapping[str, Any] | None = None,
         *,
         search: Sequence[str] = (),
         maps: bool = False,
         top: int = TOP,
+        before: Traced | None = None,
     ) -> Traced:
         """Return the outputs for an input, and how the search found them.
 
@@ -268,15 +271,20 @@ class Loaded:
             sentence: a line of text, or the path of a file (`reads`).
             prefix: what every output begins with: a text, or a list of ids of tokens and of words, which the tokenizer of
                 the run cuts.
+            change: changes the attention weights, see `Change`; the words of the best output before the changed step are
+                kept. A dictionary has the fields of `Change`.
             search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
             maps: return the attention weights of all layers and heads of a Transformer too.
             top: the number of next tokens of each step.
+            before: the trace without the change, of the same arguments; it is not computed again.
 
         Raises:
             UserError: the task has no search, or an argument is not allowed.
         """
-        given = self.search_input(sentence, search)
-        return trace(given, given.ids(prefix), maps, top)
+        if before is None:
+            given = self.search_input(sentence, search)
+            before = trace(given, given.ids(prefix), maps, top)
+        return before if change is None else trace_changed(before, read_change(change), maps, top)
 
     def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
         """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.
@@ -286,7 +294,7 @@ class Loaded:
         Raises:
             UserError: the output has no such step.
         """
-        return alternatives(self.search_input(traced.source.text), traced, step)
+        return alternatives(traced, step)
 
     def changed_search(self, changes: Sequence[str]) -> tuple[Search, SearchSettings]:
         """Return the search of the run with changed settings."""

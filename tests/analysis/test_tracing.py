@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from demo_models import SOURCES, demo, demo_with
 
-from seq2seq_lab.analysis.traced import Traced
+from seq2seq_lab.analysis.changes import KINDS, ChangedModel
+from seq2seq_lab.analysis.interventions import intervene
+from seq2seq_lab.analysis.traced import Change, Traced
+from seq2seq_lab.data.tokenizers import SOS
 from seq2seq_lab.errors import UserError
 
 SENTENCE = SOURCES[1]
@@ -24,7 +28,9 @@ MODELS = {
     "transformer": lambda: demo_with("transformer", "scaled_dot"),
     "vanilla": lambda: demo_with("plain", "none"),
 }
+ATTENDING = [name for name in MODELS if name != "vanilla"]
 each_model = pytest.mark.parametrize("name", MODELS)
+each_attention = pytest.mark.parametrize("name", ATTENDING)
 each_search = pytest.mark.parametrize("search", [GREEDY, BEAM, SAMPLES], ids=["greedy", "beam", "sampling"])
 
 
@@ -198,3 +204,95 @@ def test_it_is_plain_data(name: str) -> None:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         demo().trace(**{"sentence": SENTENCE, **arguments})
+
+
+@each_attention
+@pytest.mark.parametrize("kind", ["permute", "previous", "zero_out_max"])
+def test_a_changed_step_has_the_effect_of_the_intervention(name: str, kind: str) -> None:
+    run = MODELS[name]()
+    before = run.trace(SENTENCE, search=BEAM)
+    traced = run.trace(SENTENCE, change={"kind": kind, "step": 2}, before=before)
+    old, new = traced.changed.old_log_probs, traced.changed.new_log_probs
+    assert old[0] == pytest.approx(traced.changed.before.log_prob, abs=1e-4)
+    assert new[1] == pytest.approx(traced.best.log_prob, abs=1e-4)
+    assert ids(traced.best)[:2] == ids(before.best)[:2]
+    assert [step.forced for step in traced.steps[:3]] == [True, True, False]
+    assert traced.changed.scope.startswith("The weights are changed at step 2 (")
+    # The first two rows of attention are those of the search without the change.
+    np.testing.assert_allclose(traced.best.attention[:2], before.best.attention[:2], atol=1e-6)
+    forced = run.forced([SENTENCE], [before.best.text])
+    (batch,) = map(forced.batch, forced.plan)
+    if batch.outputs_BT[0].tolist() == ids(before.best):  # an output may not be how its text is tokenized
+        tokens = intervene(run.model, forced, [kind], ["step"])[kind, "step"]
+        chosen = {one.id: one.log_prob for one in traced.steps[2].top}
+        if before.steps[2].token in chosen:
+            found = chosen[before.steps[2].token] - before.best.log_probs[2]
+            assert found == pytest.approx(tokens.log_prob_change[2], abs=1e-4)
+
+
+@each_attention
+def test_the_original_weights_change_nothing(name: str) -> None:
+    run = MODELS[name]()
+    before = run.trace(SENTENCE, search=BEAM, maps=name == "transformer")
+    row, head = before.best.attention[1], {}
+    if before.maps:
+        row, head = before.maps["cross"][0, 0, 1], {"layer": 0, "head": 0}
+    change = Change(kind="weights", step=1, weights=row.tolist(), **head)
+    traced = run.trace(SENTENCE, change=change, before=before)
+    assert traced.best.text == traced.changed.before.text
+    assert traced.best.log_probs == pytest.approx(traced.changed.before.log_probs, abs=1e-4)
+    assert all(pair.same for pair in traced.changed.words)
+    again = run.trace(SENTENCE, ids(before.best)[:1], search=BEAM)
+    assert traced.changed.before.text == again.best.text
+
+
+@each_attention
+@pytest.mark.parametrize("kind", ["permute", "previous"])
+def test_a_changed_model_reads_as_it_steps(name: str, kind: str) -> None:
+    """Also the draws and the unchanged weights of the previous step are the same."""
+    run = MODELS[name]()
+    changed = ChangedModel(run.model, KINDS[kind], first=1, last=3)
+    batch = run.search_input(SENTENCE).batch(1)
+    inputs_1T = torch.tensor([[SOS, 5, 9, 4, 7, 11]])
+    with torch.no_grad():
+        state, source = changed.start(batch)
+        one, middle, _ = changed.read(inputs_1T[:, :2], state, source)
+        other, after, _ = changed.read(inputs_1T[:, 2:], middle, source)
+        found = [*one[0], *other[0]]
+        for t in range(6):
+            log_probs_1V, state, _ = changed.step(inputs_1T[:, t], state, source)
+            torch.testing.assert_close(found[t], log_probs_1V[0], atol=1e-4, rtol=1e-4)
+    assert after.step == state.step == 6
+    for ours, theirs in zip(after.previous, state.previous, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "unifrm", "step": 1}, "kind=unifrm"),
+        ({"kind": "gold", "step": 1}, "change.kind=gold"),
+        ({"kind": "word=99", "step": 1}, "change.kind=word=99"),
+        ({"kind": "uniform"}, "change.step=None"),
+        ({"kind": "uniform", "step": 99}, "change.step=99"),
+        ({"kind": "uniform", "step": -1}, "change.step=-1"),
+        ({"kind": "uniform", "step": 1, "scope": "all"}, "change.step=1"),
+        ({"kind": "uniform", "step": 1, "scope": "some"}, "change.scope"),
+        ({"kind": "uniform", "step": "1"}, "change.step"),
+        ({"kind": "uniform", "step": 1, "row": 1}, "change.row"),
+        ({"kind": "uniform", "step": 1, "layer": 0}, "layer=0"),
+        ({"kind": "weights", "step": 1}, "change.weights=None"),
+        ({"kind": "weights", "step": 1, "weights": [1.0]}, "change.weights"),
+        ({"kind": "weights", "step": 1, "weights": [math.nan] * 9}, "change.weights"),
+        ({"kind": "weights", "step": 1, "weights": [1e308] * 9}, "change.weights"),
+        ({"step": 1}, "change="),
+    ],
+)
+def test_wrong_changes_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        demo().trace(SENTENCE, change=change)
+
+
+def test_a_model_without_attention_cannot_be_changed() -> None:
+    with pytest.raises(UserError, match="no attention"):
+        MODELS["vanilla"]().trace(SENTENCE, change={"kind": "uniform", "step": 1})

@@ -1,0 +1,171 @@
+"""The search of one input with changed attention weights, beside the search without the change."""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.analysis.changes import KINDS, ChangedModel
+from seq2seq_lab.analysis.interventions import parse_kind, word_positions
+from seq2seq_lab.analysis.search_input import SearchInput
+from seq2seq_lab.analysis.traced import Change, Changed, Output, Traced, WordPair
+from seq2seq_lab.analysis.tracing import TOP, trace, trace_copies
+from seq2seq_lab.config.type_checks import fits, wrong_type
+from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.errors import UserError, did_you_mean, require
+from seq2seq_lab.models.seq2seq import EncodedModel
+from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.search.greedy import GreedySearch
+
+
+def trace_changed(before: Traced, change: Change, maps: bool = False, top: int = TOP) -> Traced:
+    """Return the outputs of an input with changed attention weights, and how the search found them.
+
+    Unless the scope is `all`, the words of the best output before the changed step are kept.
+
+    Args:
+        before: the trace without the change; its prefix is kept.
+        maps, top: see `trace`.
+
+    Raises:
+        UserError: the model has no attention weights, or a change that is not allowed.
+    """
+    given = before.given
+    if given is None or before.no_attention is not None:
+        raise UserError(f"change: {before.no_attention} Use a run of a model with attention.")
+    if before.changed is not None:
+        raise UserError("before: this trace has a change of the weights already. Give the trace without it.")
+    prefix = [token.id for token in before.prefix]
+    if change.scope == "all":
+        require(change.step is None, "change.step", change.step, "null with change.scope=all")
+    else:
+        steps = len(before.steps)
+        allowed = f"0 to {steps - 1}, a step of the output"
+        require(change.step is not None and 0 <= change.step < steps, "change.step", change.step, allowed)
+        kept = [one.token for one in before.steps[: change.step]]
+        prefix = max(prefix, kept, key=len)
+    original = before
+    if len(prefix) > len(before.prefix) and not isinstance(given.search, GreedySearch):
+        # A beam that begins with these words may end elsewhere without the change too.
+        after, original = trace_copies(with_change(given, change, copies=2), 2, prefix, maps, top)
+    changed = with_change(given, change)
+    if original is before:
+        after = trace(changed, prefix, maps, top)
+    outputs = [original.best, after.best]
+    pairs = [[log_prob_of(one, output) for one in (given, changed)] for output in outputs]
+    return replace(
+        after,
+        prefix=before.prefix,
+        given=changed,
+        changed=Changed(
+            change=change,
+            scope=describe_scope(before, change),
+            before=original.best,
+            before_steps=original.steps,
+            words=aligned_words(original.best.words, after.best.words),
+            old_log_probs=(pairs[0][0], pairs[0][1]),
+            new_log_probs=(pairs[1][0], pairs[1][1]),
+        ),
+    )
+
+
+def read_change(given: Change | Mapping[str, Any]) -> Change:
+    """Return a change from plain data.
+
+    Raises:
+        UserError: an unknown key, a value of another type, or a kind without what it needs.
+    """
+    if isinstance(given, Change):
+        return given
+    hints, names = get_type_hints(Change), [one.name for one in fields(Change)]
+    for key, value in given.items():
+        if key not in names:
+            near = did_you_mean(str(key), names)
+            raise UserError(f"change.{key} is not allowed.{near} Keys: {', '.join(names)}.")
+        if not fits(value, hints[key]):
+            raise UserError(wrong_type(f"change.{key}={value!r}", value, hints[key]))
+    require("kind" in given, "change", dict(given), "a kind, such as uniform")
+    return Change(**given)
+
+
+def with_change(given: SearchInput, change: Change, copies: int = 1) -> SearchInput:
+    """Return an input whose search changes the attention weights.
+
+    Args:
+        copies: the number of copies of the input that are searched together; only the first one is changed.
+
+    Raises:
+        UserError: a kind of change without what it needs, or a model whose weights cannot be changed.
+    """
+    name, word = parse_kind(change.kind)
+    require(name != "gold", "change.kind", change.kind, "any kind but gold, which needs a reference")
+    columns = len(given.source.column_names)
+    rows: Sequence[Tensor] | None = None
+    if name == "weights":
+        weights = change.weights or []
+        valid = len(weights) == columns and all(math.isfinite(one) and 0 <= one <= 1 for one in weights)
+        require(valid, "change.weights", change.weights, f"a list of {columns} numbers from 0 to 1")
+        rows = [torch.tensor([weights], dtype=torch.float64)]
+    elif word is not None:
+        words = len(given.source.words) if given.source.columns == "tokens" else 0
+        allowed = f"{name}=J with J from 0 to {words - 1}" if words else "a kind without a word of the source"
+        require(word < words and given.source_tokenizer is not None, "change.kind", change.kind, allowed)
+        assert given.source_tokenizer is not None
+        rows = [word_positions(given.source_tokenizer, given.source.text, word)]
+    model = ChangedModel(
+        given.model,
+        KINDS[name],
+        rows,
+        change.layer,
+        change.head,
+        change.seen,
+        change.seed,
+        first=change.step or 0,
+        last=change.step if change.scope == "step" else None,
+        unchanged=1 if copies > 1 else None,
+    )
+    batch = given.batch(copies)
+    index_B = torch.zeros_like(batch.index_B)
+    state, source = (one.select(index_B) for one in given.encoded.started)
+    started = model.started(state, source, batch)
+    return replace(given, model=model, encoded=EncodedModel(model, batch, started))
+
+
+def log_prob_of(given: SearchInput, output: Output) -> float:
+    """Return the log-probability of an output, with the changes of the model."""
+    batch = given.batch(1)
+    ids_1T = torch.tensor([[token.id for token in output.tokens]], device=given.compute.device)
+    inputs_1T = torch.nn.functional.pad(ids_1T[:, :-1], (1, 0), value=SOS)
+    with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
+        state, source = given.encoded.started
+        log_probs_1TV, _, _ = given.encoded.read(inputs_1T, state, source, False)
+    return math.fsum(log_probs_1TV.gather(2, ids_1T[..., None]).flatten().tolist())
+
+
+def describe_scope(before: Traced, change: Change) -> str:
+    """Return what is changed, as a sentence."""
+    where = "" if change.layer is None else f" of layer {change.layer}"
+    where += "" if change.head is None else f" of head {change.head}"
+    if change.step is None:
+        return f"The weights{where} are changed at every step."
+    token = before.best.tokens[change.step].text
+    kept = "the words before it are kept" if change.step else "it is the first step"
+    if change.scope == "step":
+        after = "the search continues with the original weights"
+        return f"The weights{where} are changed at step {change.step} ({token}) only: {kept}, and {after}."
+    return f"The weights{where} are changed at step {change.step} ({token}) and all later steps: {kept}."
+
+
+def aligned_words(before: Sequence[str], after: Sequence[str]) -> list[WordPair]:
+    """Return the words of two outputs, aligned by their longest equal parts; see `difflib.SequenceMatcher`."""
+    pairs: list[WordPair] = []
+    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
+        for offset in range(max(i_end - i, j_end - j)):
+            one = i + offset if i + offset < i_end else None
+            other = j + offset if j + offset < j_end else None
+            pairs.append(WordPair(before=one, after=other, same=tag == "equal"))
+    return pairs
