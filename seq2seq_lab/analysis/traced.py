@@ -286,7 +286,8 @@ class Traced(Plain):
         steps: the steps of the best output.
         tree: the hypotheses of the search by length, the root first; empty for a task that does not decode. Its finished
             nodes are the outputs.
-        no_attention: why there are no attention weights, as a sentence; None if there are.
+        no_attention: why there are no attention weights, as a sentence; None if there are. Of a classifier without them,
+            what its row has instead.
         changed: what the change changed; None without one.
         maps: on request, the weights of all layers and heads for the best output, without a change: `cross` [L, A, T, S],
             and the self-attention `encoder` [L, A, S, S] and `decoder` [L, A, T, T].

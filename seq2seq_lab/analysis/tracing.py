@@ -14,6 +14,7 @@ from seq2seq_lab.analysis.traced import (
     Floats,
     Link,
     Output,
+    Source,
     State,
     Step,
     Token,
@@ -194,7 +195,7 @@ def _output(given: SearchInput, found: Hypothesis, path: Sequence[tuple[int, Nod
     groups = [one for one in zip(units, group_tokens(spans, units), strict=True) if one[1]]
     word_of = {token: word for word, (_, group) in enumerate(groups) for token in group}
     log_probs = [node.token_log_prob for _, node, _ in path]
-    weights = _attention(given, found.weights_TS, [group for _, group in groups])
+    weights = attention_fields(given.source, given.groups, found.weights_TS, [group for _, group in groups])
     return Output(
         text=text.replace("\n", " ").replace("\r", " "),
         tokens=[_token(given, token, word_of.get(i)) for i, token in enumerate(ids)],
@@ -211,20 +212,21 @@ def _output(given: SearchInput, found: Hypothesis, path: Sequence[tuple[int, Nod
     )
 
 
-def _attention(
-    given: SearchInput, weights_TS: Floats | None, rows: Sequence[Sequence[int]]
+def attention_fields(
+    source: Source, groups: Sequence[Sequence[int]], weights_TS: Floats | None, rows: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
     """Return the fields of `Output` about attention.
 
     Args:
-        rows: the tokens of each word.
+        groups: the columns of each word column of the source.
+        rows: the tokens of each word of the output.
     """
-    if weights_TS is None or given.source.columns is None:
+    if weights_TS is None or source.columns is None:
         return {}
-    joined_WC = join_subwords(weights_TS, given.groups, rows)
+    joined_WC = join_subwords(weights_TS, groups, rows)
     margins: dict[str, list[float]] = {}
-    if given.source.columns == "tokens":
-        kinds = np.array([token.kind for token in given.source.tokens])
+    if source.columns == "tokens":
+        kinds = np.array([token.kind for token in source.tokens])
         margins = {
             kind: weights_TS[:, kinds == kind].sum(1).tolist() for kind in ("sos", "eos", "punctuation")
         }

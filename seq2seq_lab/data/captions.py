@@ -1,5 +1,6 @@
 """Images with captions: what a data set for captioning returns, and captioned images of a folder."""
 
+import base64
 import io
 import struct
 import warnings
@@ -172,6 +173,15 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
             f"The image {path} cannot be read ({error}). Replace the file, or leave it out."
         ) from error
     return np.asarray(fitted, np.uint8).transpose(2, 0, 1)
+
+
+def png_address(image_HWC: npt.NDArray[np.uint8]) -> str:
+    """Return RGB values as an address `data:image/png;base64,…`, which a page can show."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image_HWC).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def to_rgb(image: "Image.Image") -> "Image.Image":

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,10 +12,6 @@ from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
-from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
-from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced
-from seq2seq_lab.analysis.traced_change import read_change, trace_changed
-from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean, require_list
@@ -24,6 +19,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.notebook import html_table, preformatted
 from seq2seq_lab.search.base import Search
+from seq2seq_lab.tasks.one_input import OneInput
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -95,7 +91,7 @@ class Opening:
 
 
 @dataclass(frozen=True, repr=False)
-class Loaded:
+class Loaded(OneInput):
     """A trained run with the weights of one of its checkpoints.
 
     A task that does more after training, such as drawing attention, names a subclass as `Task.loaded`.
@@ -238,84 +234,6 @@ class Loaded:
         raise UserError(
             f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
-
-    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
-        """Return an input for the search of the run.
-
-        Args:
-            sentence: a line of text, or the path of a file (`reads`).
-            changes: settings of the search, see `trace`.
-
-        Raises:
-            UserError: the task has no search.
-        """
-        raise UserError(
-            f"Runs of {type(self.task).__name__} have no search. Use a run of translation, dialogue, captions or a language "
-            f"model."
-        )
-
-    def trace(
-        self,
-        sentence: str,
-        prefix: Prefix = (),
-        change: Change | Mapping[str, Any] | None = None,
-        *,
-        search: Sequence[str] = (),
-        maps: bool = False,
-        top: int = TOP,
-        before: Traced | None = None,
-    ) -> Traced:
-        """Return the outputs for an input, and how the search found them.
-
-        Args:
-            sentence: a line of text, or the path of a file (`reads`).
-            prefix: what every output begins with: a text, or a list of ids of tokens and of words, which the tokenizer of
-                the run cuts.
-            change: changes the attention weights, see `Change`; the words of the best output before the changed step are
-                kept. A dictionary has the fields of `Change`.
-            search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
-            maps: return the attention weights of all layers and heads of a Transformer too.
-            top: the number of next tokens of each step.
-            before: the trace without the change, of the same arguments; it is not computed again.
-
-        Raises:
-            UserError: the task has no search, or an argument is not allowed.
-        """
-        if before is None:
-            given = self.search_input(sentence, search)
-            before = trace(given, given.ids(prefix), maps, top)
-        return before if change is None else trace_changed(before, read_change(change), maps, top)
-
-    def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
-        """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.
-
-        Greedy search completes a word that a token begins.
-
-        Raises:
-            UserError: the output has no such step.
-        """
-        return alternatives(traced, step)
-
-    def changed_search(self, changes: Sequence[str]) -> tuple[Search, SearchSettings]:
-        """Return the search of the run with changed settings."""
-        require_list("trace", "settings", changes, "search", split=True)
-        search, settings = self.opening.search(tuple(changes))
-        name = type(search).__name__.removesuffix("Search").lower()
-        return search, SearchSettings(name=name, width=getattr(search, "width", 1), settings=settings)
-
-    @cached_property
-    def token_names(self) -> TokenNames:
-        """The names of the tokens of the outputs."""
-        return TokenNames(self.output_tokenizer)
-
-    @property
-    def output_tokenizer(self) -> Tokenizer:
-        """The tokenizer of the outputs.
-
-        Raises:
-            UserError: the outputs are not text.
-        """
-        raise UserError(f"The outputs of {type(self.task).__name__} are no texts.")
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredText]:
         """Return the log-probability of given outputs by token, word and sentence; see `ScoredText`.

@@ -15,6 +15,7 @@ from extras import needs_plotly
 from forked_ranks import forked_ranks
 from PIL import Image
 from small_models import batch_of, random_sentences, small_config, small_model
+from trace_checks import check_trace
 
 import seq2seq_lab
 from seq2seq_lab import predict
@@ -381,3 +382,22 @@ def test_attributions_are_on_the_regions(whole: Path, capsys: pytest.CaptureFixt
         attribute(one, ["occlusion_unknown"])
     with pytest.raises(UserError, match="Nothing can be removed"):
         attribute(one, ["occlusion_removed"])
+
+
+def test_its_trace_attends_to_regions(whole: Path, tmp_path: Path) -> None:
+    run = seq2seq_lab.load(whole, device="cpu")
+    path = str(save_images(tmp_path)[0])
+    (best,) = run.predict([path])
+    traced = check_trace(run, path, best)
+    assert (traced.task, traced.source.columns, traced.source.grid) == ("caption", "regions", run.task.grid)
+    assert (traced.source.image or "").startswith("data:image/png;base64,")
+    assert traced.best.word_attention is not None
+    np.testing.assert_array_equal(
+        traced.best.word_attention.reshape(best.attention_WYX.shape), best.attention_WYX
+    )
+    row = [1.0, *[0.0] * (len(traced.source.column_names) - 1)]
+    changed = run.trace(path, change={"kind": "weights", "step": 1, "weights": row}, before=traced)
+    assert changed.best.attention is not None
+    assert changed.best.attention[1].tolist() == row
+    with pytest.raises(UserError, match=r"change\.kind=word=0"):
+        run.trace(path, change={"kind": "word=0", "step": 1}, before=traced)

@@ -371,3 +371,20 @@ def test_attributions_explain_the_class(sentiment: Path, capsys: pytest.CaptureF
     (one, _) = check_attributions(sentiment, expected, capsys)
     assert one.target_names[0] in seq2seq_lab.load(sentiment).task.vocabulary.classes
     assert " ".join(one.source_names).split() == one.line.replace(".", " .").split()
+
+
+def test_its_trace_has_one_row(sentiment: Path, run: Path) -> None:
+    for folder in (sentiment, run):
+        loaded = api.load(folder, device="cpu")
+        (best,) = loaded.predict(["a good film"])
+        traced = loaded.trace("a good film")
+        json.dumps(traced.as_json(), allow_nan=False)
+        assert [(one.text, one.score) for one in traced.outputs] == [*best.probabilities.items()]
+        assert traced.best.attention is not None
+        assert traced.best.attention.tolist() == [best.weights.tolist()]
+        assert traced.source.column_names == best.tokens
+        assert [one.text for one in traced.steps[0].top] == [*best.probabilities][:10]
+        assert (traced.no_attention is None) == best.attends
+        assert (traced.search, traced.tree) == (None, [])
+    with pytest.raises(UserError, match="no search"):
+        loaded.trace("a good film", "good")

@@ -10,6 +10,7 @@ import command_line
 import numpy as np
 import pytest
 from forked_ranks import forked_ranks
+from trace_checks import check_trace
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
@@ -249,3 +250,16 @@ def test_an_encoder_of_turns_is_refused_for_other_tasks(
     settings = (f"task={task}", "encoder=hierarchical", "logger=none", f"hydra.run.dir={tmp_path}")
     assert command_line.run(*settings) == 2
     assert "encoder" in capsys.readouterr().err
+
+
+def test_a_trace_has_the_turns_or_their_words_as_columns(whole: Path, of_turns: Path) -> None:
+    for folder, columns in ((whole, "tokens"), (of_turns, "turns")):
+        run = seq2seq_lab.load(folder, device="cpu")
+        context = "hello\thow are you"
+        traced = check_trace(run, context, run.predict([context])[0])
+        assert (traced.task, traced.source.columns) == ("dialogue", columns)
+        assert traced.best.attention is not None
+        assert traced.best.attention.shape[1] == len(traced.source.column_names)
+        changed = run.trace(context, change={"kind": "uniform", "step": 0})
+        assert changed.best.attention[0] == pytest.approx(1 / len(traced.source.column_names))
+    assert traced.source.column_names == ["hello", "how are you"]

@@ -18,6 +18,7 @@ from extras import needs_plotly
 from forked_ranks import forked_ranks
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
+from trace_checks import check_trace
 
 from seq2seq_lab import api, predict
 from seq2seq_lab import run as runner
@@ -535,3 +536,12 @@ def test_attributions_are_on_the_words_before(run: Path, capsys: pytest.CaptureF
             later = np.arange(found.scores_TU.shape[1]) > np.arange(one.steps)[:, None]
             assert abs(found.scores_TU[later]).max() < 1e-9, name
             assert abs(found.scores_TU[~later]).max() > 1e-6, name
+
+
+def test_its_trace_continues_a_beginning(model: LoadedLanguageModel) -> None:
+    traced = check_trace(model, "the king", model.predict(["the king"])[0])
+    assert [token.text for token in traced.source.tokens] == ["<sos>", "the", "king"]
+    assert (traced.task, traced.best.attention) == ("language_model", None)
+    assert traced.no_attention == "A language model has no source to attend to."
+    with pytest.raises(UserError, match="no source"):
+        model.trace("the king", change={"kind": "uniform", "step": 0})

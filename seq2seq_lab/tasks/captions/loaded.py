@@ -12,9 +12,12 @@ import torch
 
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask_image
+from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput
+from seq2seq_lab.analysis.traced import Source
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.captions import read_image
+from seq2seq_lab.data.captions import png_address, read_image
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples
 from seq2seq_lab.tasks.captions.evaluation import Caption
@@ -46,6 +49,45 @@ class LoadedCaptioner(Loaded):
             [replace(one, source=str(path)) for one in captions]
             for path, captions in zip(inputs, found, strict=True)
         ]
+
+    @property
+    def output_tokenizer(self) -> Tokenizer:
+        """See `Loaded.output_tokenizer`."""
+        tokenizer: Tokenizer = self.task.tokenizer
+        return tokenizer
+
+    @torch.no_grad()
+    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
+        """See `Loaded.search_input`; the sentence is the path of an image."""
+        images = self._images([sentence])
+        examples = CaptionExamples(
+            torch.from_numpy(images), torch.arange(1), Ragged.of([[]]), self.task.longest
+        )
+        batches, attends = CaptionBatches(examples, self.device), self.model.attends
+
+        def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
+            rows, columns = self.task.grid
+            names = [f"{row}, {column}" for row in range(rows) for column in range(columns)]
+            address = png_address(images[0].transpose(1, 2, 0))
+            source = Source(text=str(sentence), grid=(rows, columns), image=address)
+            if not attends:
+                return source, []
+            regions = replace(source, columns="regions", column_names=names, word_column_names=names)
+            return regions, [[region] for region in range(len(names))]
+
+        def maps(tokens: list[int]) -> dict[str, torch.Tensor]:
+            inputs_1T = torch.tensor([[SOS, *tokens]], device=self.device)
+            found: dict[str, torch.Tensor] = self.model.attention_maps(batches(np.array([0])), inputs_1T)
+            return found
+
+        return self.decoded_input(
+            changes,
+            lambda count: batches(np.zeros(count, np.int64)),
+            describe,
+            source_tokenizer=None,
+            maps=maps,
+            no_attention=None if attends else NO_ATTENTION,
+        )
 
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`; the sources are files of images."""

@@ -51,11 +51,13 @@ class ClassPrediction(Prediction):
         probabilities: the probability of each class, the most probable first.
         tokens: the tokens of the text; one that the vocabulary lacks is followed by ⁇.
         weights: the weight of each token; see `Pooled` and `Classifier.saliency`.
+        attends: whether the weights are those of the model, and not of `Classifier.saliency`.
     """
 
     probabilities: dict[str, float] = field(repr=False)
     tokens: list[str] = field(repr=False)
     weights: Array = field(repr=False)
+    attends: bool = field(default=True, repr=False)
 
     def columns(self) -> list[str]:
         """Return the class, its probability and the text."""
@@ -110,11 +112,15 @@ GROUPINGS = (Grouping("class", "true class", Accuracy(), groups_by_class, ordere
 
 
 class ClassifiedText(NamedTuple):
-    """The probabilities of the classes of a text, the weights of its tokens, and the penalty of the pooling."""
+    """The probabilities of the classes of a text, the weights of its tokens, and the penalty of the pooling.
+
+    `attends` is whether the weights are those of the model; else they are those of `Classifier.saliency`.
+    """
 
     probabilities_C: Array
     weights_S: Array
     penalty: float
+    attends: bool
 
 
 @torch.no_grad()
@@ -122,6 +128,7 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     """Classify a batch. A pooling without weights has those of `Classifier.saliency`."""
     with evaluation_context(batch, compute.precision, compute.device):
         logits_BC, weights_BS, penalty_B = model(batch)
+        attends = weights_BS is not None
         if weights_BS is None:
             weights_BS = model.saliency(batch)
     # Read on the host, where the metrics are computed; MPS does not support float64.
@@ -129,7 +136,7 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     weights_BS = to_host(weights_BS.float()).astype(np.float64)
     penalties = [0.0] * len(probabilities_BC) if penalty_B is None else to_host(penalty_B.float()).tolist()
     return [
-        ClassifiedText(row_C, weights_S[:length], penalty)
+        ClassifiedText(row_C, weights_S[:length], penalty, attends)
         for row_C, weights_S, length, penalty in zip(
             probabilities_BC, weights_BS, batch.source_lengths, penalties, strict=True
         )

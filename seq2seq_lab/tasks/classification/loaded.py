@@ -1,6 +1,8 @@
 """A trained classifier in Python."""
 
 import itertools
+import math
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab.analysis.questions import Question, ask_class
+from seq2seq_lab.analysis.search_input import text_source
+from seq2seq_lab.analysis.traced import Alternative, Output, Source, Step, Token, Traced
+from seq2seq_lab.analysis.tracing import TOP, attention_fields
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.classification.data import TextBatches
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
+
+SALIENCY = "The pooling has no weights: the row has the norms of the gradients of the class by token, scaled to the sum 1."
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +52,20 @@ class LoadedClassifier(Loaded):
 
         return question
 
+    def trace(self, sentence: str, *arguments: Any, top: int = TOP, **options: Any) -> Traced:
+        """Return the classes of a text as a trace with one step and no search: the most probable ones as its next tokens.
+
+        Raises:
+            UserError: an argument that needs a search.
+        """
+        if any(arguments) or any(options.values()):
+            raise UserError(
+                f"trace: a classifier has no search, so it takes only a sentence, not {[*arguments, *options]}."
+            )
+        (best,) = self.predict([sentence])
+        source, groups = text_source(sentence, self.task.vocabulary.tokenizer, "tokens")
+        return traced_classes(best, self.task_name, source, groups, self.task.vocabulary.classes, top)
+
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """See `Loaded.nbest_arguments`."""
         return {} if "nbest" in given else {"n": 1}
@@ -66,3 +88,71 @@ class LoadedClassifier(Loaded):
             ]
             for (best,) in super().nbest(inputs, first)
         ]
+
+
+def traced_classes(
+    best: ClassPrediction,
+    task: str,
+    source: Source,
+    groups: Sequence[Sequence[int]],
+    classes: Sequence[str],
+    top: int,
+) -> Traced:
+    """Return the classes of a text as a trace; the weights are in the row of the most probable class.
+
+    Args:
+        source, groups: see `text_source`, with the frame that a text does not have.
+    """
+    names = [token.text for token in source.tokens[1:-1]]
+    source = replace(
+        source,
+        tokens=source.tokens[1:-1],
+        column_names=names,
+        word_column_names=source.word_column_names[1:-1],
+    )
+    inner = [[token - 1 for token in group] for group in groups[1:-1]]
+    index_of = {name: index for index, name in enumerate(classes)}
+    log_probs = [math.log(max(value, sys.float_info.min)) for value in best.probabilities.values()]
+    entropy = -math.fsum(
+        value * one for value, one in zip(best.probabilities.values(), log_probs, strict=True)
+    )
+    outputs = [
+        Output(
+            text=name,
+            tokens=[Token(id=index_of[name], text=name, kind="word", word=0)],
+            words=[name],
+            word_log_probs=[log_prob],
+            log_probs=[log_prob],
+            ranks=[rank],
+            entropies=[entropy],
+            log_prob=log_prob,
+            score=probability,
+            ended=True,
+            leaf=None,
+            **(attention_fields(source, inner, best.weights[None], [[0]]) if rank == 1 else {}),
+        )
+        for rank, ((name, probability), log_prob) in enumerate(
+            zip(best.probabilities.items(), log_probs, strict=True), start=1
+        )
+    ]
+    likely = [
+        Alternative(
+            id=index_of[one.text],
+            text=one.text,
+            kind="word",
+            log_prob=one.log_prob,
+            word=one.text,
+            pieces=[one.text],
+        )
+        for one in outputs[:top]
+    ]
+    return Traced(
+        task=task,
+        source=source,
+        search=None,
+        prefix=[],
+        outputs=outputs,
+        steps=[Step(step=0, token=outputs[0].tokens[0].id, forced=False, entropy=entropy, top=likely)],
+        tree=[],
+        no_attention=None if best.attends else SALIENCY,
+    )

@@ -279,6 +279,7 @@ class ClassificationTask(Task):
                     tokens=words,
                     unknown_words=tokenizer.unknown_words(lines[i]),
                     weights=one.weights_S,
+                    attends=one.attends,
                 )
         return [predictions[i] for i in range(len(lines))]
 

@@ -1,7 +1,7 @@
 """Evaluation of a language model on a split, and generation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,13 @@ class Evaluation(evaluation.Evaluation):
     generated: Sequence[tuple[str, float]]
 
 
+def beginnings(beginning: Sequence[int], count: int, length: int, device: torch.device) -> GenerationBatch:
+    """Return a batch of `count` copies of a beginning; see `generate`."""
+    beginning_BP = torch.tensor([[SOS, *beginning]], device=device).expand(count, -1)
+    index_B = torch.zeros(count, dtype=torch.long, device=device)
+    return GenerationBatch(index_B, beginning_BP, (length,) * count)
+
+
 @torch.no_grad()
 def batch_nats(model: LanguageModel, batch: TokenBatch, compute: Compute) -> Array:
     """Return the negative log-probability in nats of each sentence of a batch with its end, from the state 0."""
@@ -101,9 +108,8 @@ def generate(
         first: the index of the first sentence; the draws of `search=sampling` depend on it.
     """
     device = compute.device
-    beginning_BP = torch.tensor([[SOS, *beginning]], device=device).expand(count, -1)
-    index_B = torch.arange(first, first + count, device=device)
-    batch = GenerationBatch(index_B, beginning_BP, (length,) * count)
+    batch = beginnings(beginning, count, length, device)
+    batch = replace(batch, index_B=torch.arange(first, first + count, device=device))
     with evaluation_context(batch, compute.precision, device):
         return search(model, batch, False)
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,14 @@ import torch
 
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask_sentence
+from seq2seq_lab.analysis.search_input import SearchInput, text_source
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
-from seq2seq_lab.tasks.language_model.evaluation import generate, sentence_nats, text_of
+from seq2seq_lab.tasks.language_model.evaluation import beginnings, generate, sentence_nats, text_of
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 
 if TYPE_CHECKING:
@@ -60,6 +61,35 @@ class LoadedLanguageModel(Loaded):
             batch=SentenceBatches(tokens, self.device),
             read=lambda batch: (self.model(batch.inputs_BT)[0], None),
             compute=self.compute,
+        )
+
+    @property
+    def output_tokenizer(self) -> Tokenizer:
+        """See `Loaded.output_tokenizer`."""
+        tokenizer: Tokenizer = self.task.vocabulary.tokenizer
+        return tokenizer
+
+    @torch.no_grad()
+    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
+        """See `Loaded.search_input`; the sentence is a beginning, which the outputs continue."""
+        self.check_input(sentence, "sentence", self.longest_input)
+        source, _ = text_source(sentence, self.output_tokenizer, None)
+        (begun,) = self.output_tokenizer.encode([sentence])
+
+        def maps(tokens: list[int]) -> dict[str, torch.Tensor]:
+            found: dict[str, torch.Tensor] = self.model.attention_maps(
+                torch.tensor([[SOS, *begun, *tokens]], device=self.device)
+            )
+            return found
+
+        return self.decoded_input(
+            changes,
+            lambda count: beginnings(begun, count, self.task.generated_length, self.device),
+            lambda encoded: (replace(source, tokens=source.tokens[:-1]), []),
+            source_tokenizer=None,
+            maps=maps,
+            no_attention="A language model has no source to attend to.",
+            before=begun,
         )
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:

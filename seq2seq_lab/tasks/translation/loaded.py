@@ -14,7 +14,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput, require_words, text_source
-from seq2seq_lab.analysis.traced import Columns
+from seq2seq_lab.analysis.traced import Columns, Source
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
@@ -204,41 +204,28 @@ class LoadedTranslation(Loaded):
         """See `Loaded.search_input`."""
         require_words(sentence)
         self.check_input(sentence, "sentence", self.longest_input)
-        search, settings = self.changed_search(changes)
         text = _without_targets(self.tokenizers.source, [sentence])
-        batches = BatchMaker(text, self.device)
-        (one,) = map(batches, plan_evaluation(text, 1))
-        with evaluation_context(one, self.precision, self.device):
-            encoded = EncodedModel(self.model, one)
-        columns: Columns | None = None
-        if self.model.attends:
-            positions = int(encoded.started[1].lengths_B[0])
-            columns = "tokens" if positions == one.source_BS.shape[1] else "turns"
-        source, groups = text_source(sentence, self.tokenizers.source, columns)
+        batches, attends = BatchMaker(text, self.device), self.model.attends
 
-        def batch(count: int) -> Batch:
-            return one if count == 1 else batches(np.zeros(count, np.int64))
+        def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
+            tokens = int(text.lengths[0])
+            columns: Columns = "tokens" if self.positions(encoded) == tokens else "turns"
+            return text_source(sentence, self.tokenizers.source, columns if attends else None)
 
         def maps(tokens: list[int]) -> dict[str, torch.Tensor]:
             if not isinstance(self.model, Seq2Seq):
                 return {}
-            return self.model.attention_maps(one, torch.tensor([[SOS, *tokens]], device=self.device))
+            return self.model.attention_maps(
+                batches(np.array([0])), torch.tensor([[SOS, *tokens]], device=self.device)
+            )
 
-        return SearchInput(
-            task=self.task.name,
-            source=source,
-            groups=groups,
-            batch=batch,
-            model=self.model,
-            encoded=encoded,
-            search=search,
-            settings=settings,
-            tokenizer=self.tokenizers.target,
-            names=self.token_names,
-            compute=self.compute,
+        return self.decoded_input(
+            changes,
+            lambda count: batches(np.zeros(count, np.int64)),
+            describe,
             source_tokenizer=self.tokenizers.source,
             maps=maps,
-            no_attention=None if columns else NO_ATTENTION,
+            no_attention=None if attends else NO_ATTENTION,
         )
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:

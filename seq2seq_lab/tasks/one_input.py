@@ -1,0 +1,147 @@
+"""Questions to a trained run about one input, whose answers are plain data; the base class of `Loaded`."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
+from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Source, Traced
+from seq2seq_lab.analysis.traced_change import read_change, trace_changed
+from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.models.seq2seq import EncodedModel
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.memory import evaluation_context
+
+NO_SEARCH = "Use a run of translation, dialogue, captions or a language model."
+
+
+class OneInput:
+    """The methods of a `Loaded` that answer a question about one input.
+
+    A task whose outputs a search finds implements `search_input`, with `decoded_input`, and `output_tokenizer`.
+    """
+
+    task: Any
+    model: Any
+    compute: Compute
+    opening: Any
+
+    def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
+        """Return an input for the search of the run.
+
+        Args:
+            sentence: a line of text, or the path of a file (`Loaded.reads`).
+            changes: settings of the search, see `trace`.
+
+        Raises:
+            UserError: the task has no search, or the input cannot be read.
+        """
+        raise UserError(f"Runs of {type(self.task).__name__} have no search. {NO_SEARCH}")
+
+    @property
+    def output_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the outputs.
+
+        Raises:
+            UserError: the outputs are no texts.
+        """
+        raise UserError(f"The outputs of {type(self.task).__name__} are no texts. {NO_SEARCH}")
+
+    @cached_property
+    def token_names(self) -> TokenNames:
+        """The names of the tokens of the outputs."""
+        return TokenNames(self.output_tokenizer)
+
+    @property
+    def task_name(self) -> str:
+        """The name of the class of the task without "Task", such as `language_model`."""
+        name = type(self.task).__name__.removesuffix("Task")
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+    def decoded_input(
+        self,
+        changes: Sequence[str],
+        batch: Callable[[int], Any],
+        describe: Callable[[EncodedModel], tuple[Source, Sequence[Sequence[int]]]],
+        **fields: Any,
+    ) -> SearchInput:
+        """Return an input for the search of the run, which is encoded here; see `SearchInput`.
+
+        Args:
+            changes: see `search_input`.
+            batch: returns a batch of this many copies of the input.
+            describe: returns the source and the groups of its columns.
+        """
+        require_list("trace", "settings", changes, "search", split=True)
+        search, settings = self.opening.search(tuple(changes))
+        one = batch(1)
+        with evaluation_context(one, self.compute.precision, self.compute.device):
+            encoded = EncodedModel(self.model, one)
+        source, groups = describe(encoded)
+        name = type(search).__name__.removesuffix("Search").lower()
+        return SearchInput(
+            task=self.task_name,
+            source=source,
+            groups=groups,
+            batch=batch,
+            model=self.model,
+            encoded=encoded,
+            search=search,
+            settings=SearchSettings(name=name, width=getattr(search, "width", 1), settings=settings),
+            tokenizer=self.output_tokenizer,
+            names=self.token_names,
+            compute=self.compute,
+            **fields,
+        )
+
+    def positions(self, encoded: EncodedModel) -> int:
+        """Return the number of source positions that a model can attend to, for a batch of one input."""
+        lengths_B: Tensor = encoded.started[1].lengths_B
+        return int(lengths_B[0])
+
+    def trace(
+        self,
+        sentence: str,
+        prefix: Prefix = (),
+        change: Change | Mapping[str, Any] | None = None,
+        *,
+        search: Sequence[str] = (),
+        maps: bool = False,
+        top: int = TOP,
+        before: Traced | None = None,
+    ) -> Traced:
+        """Return the outputs for an input, and how the search found them.
+
+        Args:
+            sentence: a line of text, or the path of a file (`Loaded.reads`).
+            prefix: what every output begins with: a text, or a list of ids of tokens and of words, which the tokenizer of
+                the run cuts.
+            change: changes the attention weights, see `Change`; the words of the best output before the changed step are
+                kept. A dictionary has the fields of `Change`.
+            search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
+            maps: return the attention weights of all layers and heads of a Transformer too.
+            top: the number of next tokens of each step.
+            before: the trace without the change, of the same arguments; it is not computed again.
+
+        Raises:
+            UserError: the task has no search, or an argument is not allowed.
+        """
+        if before is None:
+            given = self.search_input(sentence, search)
+            before = trace(given, given.ids(prefix), maps, top)
+        return before if change is None else trace_changed(before, read_change(change), maps, top)
+
+    def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
+        """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.
+
+        Greedy search completes a word that a token begins.
+
+        Raises:
+            UserError: the output has no such step.
+        """
+        return alternatives(traced, step)
