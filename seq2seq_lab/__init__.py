@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seq2seq_lab.api import Prediction as Prediction
     from seq2seq_lab.api import Translation as Translation
     from seq2seq_lab.api import compare as compare
+    from seq2seq_lab.api import difference as difference
     from seq2seq_lab.api import ensemble as ensemble
     from seq2seq_lab.api import load as load
     from seq2seq_lab.api import runs as runs
@@ -24,7 +25,7 @@ __path__.append(str(Path(__file__).parent / "renamed"))  # programs of earlier v
 
 __all__ = [
     *("Loaded", "LoadedTranslation", "Prediction", "Translation"),
-    *("compare", "ensemble", "load", "runs", "train"),
+    *("compare", "difference", "ensemble", "load", "runs", "train"),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from seq2seq_lab.analysis.difference import difference as difference
 from seq2seq_lab.config import compose, extensions, foreign
 from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.config.run_folders import named_folder, named_folders

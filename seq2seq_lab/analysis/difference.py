@@ -1,0 +1,161 @@
+"""The outputs of two runs for one input, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from seq2seq_lab.analysis.plain import Plain
+from seq2seq_lab.analysis.traced import Floats, Traced, WordPair
+from seq2seq_lab.analysis.traced_change import aligned_words
+from seq2seq_lab.errors import UserError
+
+END = "<eos>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parting:
+    """The first word in which the best outputs of two runs differ.
+
+    Attributes:
+        word: its index in both outputs.
+        words: the word of each run; `<eos>` if the output ends there.
+        log_probs: [2, 2], the log-probability that each run (row) gives to the word of each run (column) after the words
+            that both outputs have; None if a run does not have this output.
+    """
+
+    word: int
+    words: tuple[str, str]
+    log_probs: Sequence[Sequence[float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Plain):
+    """The best outputs of two runs, a and b, for one input.
+
+    Attributes:
+        a, b: the traces of both runs.
+        words: the words of both outputs, aligned; `before` is that of a, `after` that of b.
+        attention: a row for each of `words`, the weights of b minus those of a between this word and the columns
+            `Source.word_column_names`, NaN where one output has no word; None if they cannot be compared.
+        no_attention: why they cannot be compared, as a sentence; None if they can.
+        parting: where the outputs differ first; None if they have the same words.
+        log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column).
+    """
+
+    a: Traced
+    b: Traced
+    words: list[WordPair]
+    attention: Floats | None = field(repr=False)
+    no_attention: str | None
+    parting: Parting | None
+    log_probs: list[list[float | None]]
+
+
+def difference(
+    run_a: Any,
+    run_b: Any,
+    sentence: str,
+    *,
+    search: Sequence[str] = (),
+    traces: tuple[Traced, Traced] | None = None,
+) -> Difference:
+    """Return the best outputs of two runs for an input, and how they differ.
+
+    Args:
+        run_a, run_b: opened runs of one task.
+        sentence: a line of text, or the path of a file (`Loaded.reads`).
+        search: settings that replace those of both runs; see `Loaded.trace`.
+        traces: the traces of both runs, if they were computed before.
+
+    Raises:
+        UserError: runs of different tasks, or an input that a run cannot read.
+    """
+    if run_a.task_name != run_b.task_name:
+        raise UserError(
+            f"difference: {run_a.folder} is a run of {run_a.task_name} and {run_b.folder} one of {run_b.task_name}. Give "
+            f"two runs of one task."
+        )
+    a, b = traces or (run_a.trace(sentence, search=search), run_b.trace(sentence, search=search))
+    words = aligned_words(a.best.words, b.best.words)
+    no_attention = _not_comparable(a, b)
+    return Difference(
+        a=a,
+        b=b,
+        words=words,
+        attention=None if no_attention else _attention(a, b, words),
+        no_attention=no_attention,
+        parting=_parting(run_a, run_b, a, b),
+        log_probs=[_log_probs(run, own, (a, b)) for run, own in ((run_a, a), (run_b, b))],
+    )
+
+
+def _not_comparable(a: Traced, b: Traced) -> str | None:
+    for name, one in (("first", a), ("second", b)):
+        if one.no_attention is not None:
+            return f"The {name} run has no attention weights. {one.no_attention}"
+    if (a.source.columns, a.source.word_column_names) != (b.source.columns, b.source.word_column_names):
+        return "The runs attend to different source words."
+    return None
+
+
+def _attention(a: Traced, b: Traced, words: Sequence[WordPair]) -> Floats:
+    assert a.best.word_attention is not None
+    assert b.best.word_attention is not None
+    rows_PC = np.full((len(words), len(a.source.word_column_names)), np.nan)
+    for row, pair in enumerate(words):
+        if pair.before is not None and pair.after is not None:
+            rows_PC[row] = b.best.word_attention[pair.after] - a.best.word_attention[pair.before]
+    return rows_PC
+
+
+def _log_probs(run: Any, own: Traced, traces: Sequence[Traced]) -> list[float | None]:
+    """Return the log-probability that a run gives to the best output of each trace."""
+    texts = [one.best.text for one in traces]
+    if own.search is None:
+        return _of_classes(own, texts)
+    return [one.log_prob for one in _scored(run, own, texts)]
+
+
+def _of_classes(own: Traced, names: Sequence[str]) -> list[float | None]:
+    known = {one.text: one.log_prob for one in own.outputs}
+    return [known.get(name) for name in names]
+
+
+def _scored(run: Any, own: Traced, texts: Sequence[str]) -> Any:
+    source = "" if run.reads_targets_only else own.source.text
+    return run.score([source] * len(texts), texts)
+
+
+def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
+    ours, theirs = a.best.words, b.best.words
+    if ours == theirs:
+        return None
+    first = next(
+        (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+        min(len(ours), len(theirs)),
+    )
+    words = tuple(one[first] if first < len(one) else END for one in (ours, theirs))
+    if a.search is None:
+        return Parting(
+            word=first, words=(words[0], words[1]), log_probs=[_of_classes(own, words) for own in (a, b)]
+        )
+    texts = [_until(one, first) for one in (a, b)]
+    rows = [
+        [
+            float(scored.log_probs[-1] if word == END else scored.word_log_probs[-1])
+            for scored, word in zip(_scored(run, own, texts), words, strict=True)
+        ]
+        for run, own in ((run_a, a), (run_b, b))
+    ]
+    return Parting(word=first, words=(words[0], words[1]), log_probs=rows)
+
+
+def _until(traced: Traced, word: int) -> str:
+    """Return the best output up to and with a word; the whole output if it ends before."""
+    assert traced.given is not None
+    tokens = traced.best.tokens
+    last = max((i for i, token in enumerate(tokens) if token.word == word), default=len(tokens) - 1)
+    ids = [token.id for token in tokens[: last + 1] if token.kind != "eos"]
+    return traced.given.tokenizer.decode([*traced.given.before, *ids])

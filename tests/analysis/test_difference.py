@@ -1,0 +1,64 @@
+"""The outputs of two runs for one input, side by side."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from demo_models import SOURCES, demo, demo_with
+
+import seq2seq_lab
+
+SENTENCE = SOURCES[1]
+SHORT = ("search.max_length_factor=1", "search.max_length_extra=1")
+
+
+def test_two_runs_differ_where_their_words_do() -> None:
+    a, b = demo(), demo_with("bahdanau", "additive")
+    found = seq2seq_lab.difference(a, b, SENTENCE, search=SHORT)
+    json.dumps(found.as_json(), allow_nan=False)
+    texts = [found.a.best.text, found.b.best.text]
+    assert found.parting is not None
+    for row, run in enumerate((a, b)):
+        scored = run.score([SENTENCE] * 2, texts)
+        assert found.log_probs[row] == [one.log_prob for one in scored]
+        # The outputs differ in the first word already, and the score of a word does not depend on what follows it.
+        assert found.parting.log_probs[row] == pytest.approx(
+            [one.word_log_probs[0] for one in scored], abs=1e-4
+        )
+    assert (found.parting.word, found.parting.words) == (0, (found.a.best.words[0], found.b.best.words[0]))
+    assert found.log_probs[0][0] == pytest.approx(found.a.best.log_prob, abs=1e-4)
+    assert found.attention is not None
+    for pair, row in zip(found.words, found.attention, strict=True):
+        if pair.before is None or pair.after is None:
+            assert np.isnan(row).all()
+        else:
+            expected = found.b.best.word_attention[pair.after] - found.a.best.word_attention[pair.before]
+            np.testing.assert_array_equal(row, expected)
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    found = seq2seq_lab.difference(demo(), demo(), SENTENCE)
+    assert found.parting is None
+    assert all(pair.same for pair in found.words)
+    assert not np.any(found.attention)
+
+
+def test_an_output_that_ends_earlier_parts_at_its_end() -> None:
+    run = demo()
+    traces = (
+        run.trace(SENTENCE),
+        run.trace(SENTENCE, [*(run.trace(SENTENCE).best.tokens[i].id for i in range(2)), 3]),
+    )
+    found = seq2seq_lab.difference(run, run, SENTENCE, traces=traces)
+    assert found.parting is not None
+    assert (found.parting.word, found.parting.words) == (2, (traces[0].best.words[2], "<eos>"))
+    for row in found.parting.log_probs:
+        assert row == pytest.approx([traces[0].best.word_log_probs[2], traces[1].best.log_probs[2]], abs=1e-4)
+        assert math.exp(row[0]) > math.exp(row[1])
+
+
+def test_runs_without_comparable_attention_have_no_difference_of_it() -> None:
+    found = seq2seq_lab.difference(demo(), demo_with("plain", "none"), SENTENCE, search=SHORT)
+    assert found.attention is None
+    assert (found.no_attention or "").startswith("The second run has no attention weights.")
