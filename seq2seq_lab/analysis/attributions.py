@@ -5,7 +5,7 @@ The explained quantity of row t is log p(y_t | y_<t, x), or with a contrast log 
 marks with `<sos>` and `<eos>`: signed scores of the tokens of a unit are summed, and norms are L2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from seq2seq_lab.analysis.plain import Plain, plain
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.runtime.counter_rng import uniform as draw
@@ -44,6 +45,40 @@ class Attribution:
     gap_T: Floats | None = None
     points_T: npt.NDArray[np.int64] | None = None
     prefix_TT: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Attributed(Plain):
+    """The attributions of one sentence pair.
+
+    Attributes:
+        words: the source units.
+        tokens: the target tokens.
+        against: the tokens of the contrast; None without one.
+        attributions: by method.
+    """
+
+    index: int
+    source: str
+    target: str
+    words: list[str]
+    tokens: list[str]
+    against: list[str] | None
+    attributions: Mapping[str, Attribution]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores of each method as plain data, and the gaps of integrated gradients."""
+        found = self.attributions.items()
+        return {
+            "index": self.index,
+            "source": self.source,
+            "target": self.target,
+            "words": self.words,
+            "tokens": self.tokens,
+            "against": self.against,
+            "scores": {name: plain(one.scores_TU) for name, one in found},
+            "gaps": {name: plain(one.gap_T) for name, one in found if one.gap_T is not None},
+        }
 
 
 @dataclass(frozen=True)
@@ -346,3 +381,53 @@ def attribute(
     """
     check_methods(methods)
     return {name: METHODS[name](question, options or Options()) for name in methods}
+
+
+def contrast(question: Question, against: str | int) -> Tensor:
+    """Return the token y′_t of each row.
+
+    Args:
+        against: "runner-up" for the most probable token other than y_t; else a word, or the id of a token.
+
+    Raises:
+        UserError: the word is not one token of the vocabulary.
+    """
+    if against == "runner-up":
+        return runner_up(question)
+    found = against if isinstance(against, int) else question.id_of(against)
+    if found is None:
+        raise UserError(
+            f"--against={against} is not an output of the model. Give one token of its vocabulary, one of its classes, or "
+            f"--against=runner-up."
+        )
+    return torch.full_like(question.outputs_T, found)
+
+
+def attribute_pair(
+    question: Question, methods: Sequence[str] = (), against: str | int | None = None, seed: int = 1
+) -> Attributed:
+    """Return the attributions of one sentence pair.
+
+    Args:
+        methods: names of `METHODS`; empty for all that the model has.
+        against: explain log p(y_t) − log p(y′_t), see `contrast`; None: log p(y_t).
+        seed: of the noise of `smooth_grad`.
+
+    Raises:
+        UserError: an unknown method, one that the model does not have, or a word that the vocabulary lacks.
+    """
+    against_T = None if against is None else contrast(question, against)
+    found = attribute(question, methods or methods_of(question), Options(against_T, seed))
+    return Attributed(**attributed_fields(question, against_T), attributions=found)
+
+
+def attributed_fields(question: Question, against_T: Tensor | None) -> dict[str, Any]:
+    """Return the fields of `Attributed` but the attributions."""
+    return {
+        "index": question.index,
+        "source": question.line,
+        "target": question.output,
+        "words": question.source_names,
+        "tokens": question.target_names,
+        "against": None if against_T is None else question.names_of(against_T.tolist()),
+    }

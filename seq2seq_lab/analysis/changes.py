@@ -211,7 +211,9 @@ class ChangedModel:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Seq2Seq):
-            raise UserError("The attention weights of an ensemble cannot be changed. Give one run.")
+            raise UserError(
+                "The attention weights of an ensemble or a language model cannot be changed. Give another run."
+            )
         if not self.model.attends:
             raise UserError("The model has no attention to change. Give a run of a model with attention.")
 

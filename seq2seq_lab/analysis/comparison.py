@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from seq2seq_lab.analysis import faithfulness as faithful
-from seq2seq_lab.analysis.attributions import LARGEST_GAP, Attribution, Floats, Options, attribute, runner_up
+from seq2seq_lab.analysis.attributions import (
+    LARGEST_GAP,
+    Attributed,
+    Attribution,
+    Floats,
+    Options,
+    attribute,
+    attributed_fields,
+    contrast,
+)
 from seq2seq_lab.analysis.counterfactual import rank
 from seq2seq_lab.analysis.questions import DecodedQuestion, Question
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Influence
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts, word_spans
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import confidence_interval, ratio
@@ -57,26 +64,15 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explained(Attributed):
     """The attributions of one sentence pair and their measures.
 
     Attributes:
-        words: the source units.
-        tokens: the target tokens.
-        against: the tokens of the contrast.
-        attributions: by method.
         measures: sums and numbers of rows by method and by the name of the measure.
         agreement: sums and numbers of τ_b of the rows of two methods, by their names.
         gold_cells: (source unit, target token) of the gold links.
     """
 
-    index: int
-    source: str
-    target: str
-    words: list[str]
-    tokens: list[str]
-    against: list[str] | None
-    attributions: Mapping[str, Attribution]
     measures: Mapping[str, Mapping[str, tuple[float, float]]]
     agreement: Mapping[tuple[str, str], tuple[float, float]]
     gold_cells: Sequence[tuple[int, int]]
@@ -132,12 +128,7 @@ def explain(
                 if influences is not None:
                     measures[name] |= dict(_influence(words, one.scores_TU, influences[index]))
         yield Explained(
-            index=index,
-            source=question.line,
-            target=question.output,
-            words=question.source_names,
-            tokens=question.target_names,
-            against=None if against_T is None else question.names_of(against_T.tolist()),
+            **{**attributed_fields(question, against_T), "index": index},
             attributions=found,
             measures=measures,
             agreement={
@@ -150,19 +141,6 @@ def explain(
             },
             gold_cells=[] if gold is None else gold_cells(question, gold[index]),
         )
-
-
-def contrast(question: Question, against: str) -> torch.Tensor:
-    """Return the token y′_t of each row; see `explain`."""
-    if against == "runner-up":
-        return runner_up(question)
-    found = question.id_of(against)
-    if found is None:
-        raise UserError(
-            f"--against={against} is not an output of the model. Give one token of its vocabulary, one of its classes, or "
-            f"--against=runner-up."
-        )
-    return torch.full_like(question.outputs_T, found)
 
 
 def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.plain import Plain, plain
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import group_tokens
@@ -22,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredText:
+class ScoredText(Plain):
     """A given output with the predictions of a model for each of its T tokens; logarithms are natural.
 
     Attributes:
@@ -77,8 +78,13 @@ class ScoredText:
         """exp(−log p / (number of words + 1)); `<eos>` counts as a word."""
         return perplexity(-self.log_prob / (len(self.words) + 1))
 
-    def record(self) -> dict[str, Any]:
-        """Return everything but the attention as values of JSON."""
+    def as_json(self, with_attention: bool = True) -> dict[str, Any]:
+        """Return everything as plain data, with the sums over words.
+
+        Args:
+            with_attention: include the attention weights.
+        """
+        attention = {"attention": plain(self.attention)} if with_attention else {}
         return {
             "source": self.source,
             "target": self.target,
@@ -92,6 +98,7 @@ class ScoredText:
                 for word, log_prob in zip(self.words, self.word_log_probs, strict=True)
             ],
             "tokens": [*self._token_records()],
+            **attention,
         }
 
     def _token_records(self) -> Iterator[dict[str, Any]]:

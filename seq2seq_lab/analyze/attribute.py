@@ -119,7 +119,7 @@ def attribute(options: argparse.Namespace) -> None:
             explained.append(one)
             advance(len(explained), count)
             if options.format == "jsonl":
-                print_visible(json.dumps(attribution_record(one), ensure_ascii=False))
+                print_visible(json.dumps(one.as_json(), ensure_ascii=False))
     found = comparison.means(explained)
     table = methods_table(found, options.delete)
     write_pictures(options, NOTE, [table], lambda: attributed_pictures(explained, methods, found))
@@ -166,20 +166,6 @@ def column_shares(scores_TU: Any, words: Sequence[str]) -> str:
     columns = {name: [i for i, word in enumerate(words) if word == name] for name in ("<sos>", "<eos>")}
     columns["punctuation"] = [i for i, word in enumerate(words) if not any(map(str.isalnum, word))]
     return ", ".join(f"{name} {size_U[own].sum() / total:.0%}" for name, own in columns.items() if own)
-
-
-def attribution_record(explained: Any) -> dict[str, Any]:
-    """Return the attributions of a pair as values of JSON."""
-    return {
-        **{
-            name: getattr(explained, name)
-            for name in ("index", "source", "target", "words", "tokens", "against")
-        },
-        "scores": {name: one.scores_TU.tolist() for name, one in explained.attributions.items()},
-        "gaps": {
-            name: one.gap_T.tolist() for name, one in explained.attributions.items() if one.gap_T is not None
-        },
-    }
 
 
 MEASURES = {

@@ -97,7 +97,7 @@ def as_text(index: int, scored: Any) -> Iterator[str]:
 
 def as_rows(index: int, scored: Any) -> Iterator[str]:
     """Yield a row of columns for each token."""
-    for position, token in enumerate(scored.record()["tokens"]):
+    for position, token in enumerate(scored.as_json(False)["tokens"]):
         word = "" if token["word"] is None else scored.words[token["word"]]
         numbers = (f"{token['log_prob']:.6f}", str(token["rank"]), f"{token['entropy']:.6f}")
         yield "\t".join((str(index), str(position), token["token"], word, *numbers))
@@ -105,7 +105,7 @@ def as_rows(index: int, scored: Any) -> Iterator[str]:
 
 def as_json(index: int, scored: Any) -> Iterator[str]:
     """Yield a JSON object."""
-    yield json.dumps({"pair": index, **scored.record()}, ensure_ascii=False)
+    yield json.dumps({"pair": index, **scored.as_json(False)}, ensure_ascii=False)
 
 
 FORMATS: dict[str, Callable[[int, Any], Iterator[str]]] = {"text": as_text, "tsv": as_rows, "jsonl": as_json}

@@ -3,16 +3,21 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from seq2seq_lab.analysis.attributions import Attributed, attribute_pair
+from seq2seq_lab.analysis.forced import Forced
+from seq2seq_lab.analysis.intervened import Intervened, intervene_pair
+from seq2seq_lab.analysis.interventions import Scope
+from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
 from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Source, Traced
 from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -23,13 +28,16 @@ NO_SEARCH = "Use a run of translation, dialogue, captions or a language model."
 class OneInput:
     """The methods of a `Loaded` that answer a question about one input.
 
-    A task whose outputs a search finds implements `search_input`, with `decoded_input`, and `output_tokenizer`.
+    A task whose outputs a search finds implements `search_input`, with `decoded_input`, and `output_tokenizer`. `ask`
+    returns a `Question` from (model, `Forced`, index of the pair); it is None for a task without attributions.
     """
 
+    ask: ClassVar[Any] = None
     task: Any
     model: Any
     compute: Compute
     opening: Any
+    forced: Callable[..., Forced]
 
     def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
         """Return an input for the search of the run.
@@ -145,3 +153,65 @@ class OneInput:
             UserError: the output has no such step.
         """
         return alternatives(traced, step)
+
+    def question(self, source: str, target: str = "") -> Question:
+        """Return one pair for attributions.
+
+        Args:
+            target: the output; unused by a classifier, whose most probable class is explained.
+
+        Raises:
+            UserError: the task has no attributions.
+        """
+        if self.ask is None:
+            raise UserError(
+                f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
+            )
+        found: Question = self.ask(self.model, self.forced([source], [target]), 0)
+        return found
+
+    def attribute(
+        self,
+        source: str,
+        target: str = "",
+        methods: Sequence[str] = (),
+        against: str | int | None = None,
+        seed: int = 1,
+    ) -> Attributed:
+        """Return which source words each token of an output depends on, by several methods.
+
+        Args:
+            source, target: see `question`.
+            methods: names of `analysis.attributions.METHODS`; empty for all that the model has.
+            against: explain log p(token) − log p(AGAINST) instead of log p(token): a word, the id of a token, or
+                "runner-up".
+            seed: of the noise of `smooth_grad`.
+
+        Raises:
+            UserError: the task has no attributions, or a method or a word that the model does not have.
+        """
+        return attribute_pair(self.question(source, target), methods, against, seed)
+
+    def intervene(
+        self,
+        source: str,
+        target: str,
+        kinds: Sequence[str] = (),
+        scopes: Sequence[Scope] = ("step",),
+        weights: Sequence[Sequence[float]] | None = None,
+        **options: Any,
+    ) -> Intervened:
+        """Return what changed attention weights change in the prediction of each token of an output.
+
+        Args:
+            kinds: such as `uniform` or `word=0`; empty for those that `analyze intervene` compares by default.
+            scopes: `step`: one step is changed and the original continues; `all`: every step is changed.
+            weights: for the kind `weights`: a list for each token, or one for all.
+            options: `layer`, `head`, `seen` and `seed`; see `Change`.
+
+        Raises:
+            UserError: an unknown kind or scope, or a model without attention.
+        """
+        for scope in scopes:
+            require(scope in ("step", "all"), "scopes", scope, "step, all")
+        return intervene_pair(self.model, self.forced([source], [target]), kinds, scopes, weights, **options)

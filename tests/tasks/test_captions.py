@@ -395,6 +395,7 @@ def test_its_trace_attends_to_regions(whole: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         traced.best.word_attention.reshape(best.attention_WYX.shape), best.attention_WYX
     )
+    assert run.attribute(path, best.text, ["value_zeroing"]).words == traced.source.column_names
     row = [1.0, *[0.0] * (len(traced.source.column_names) - 1)]
     changed = run.trace(path, change={"kind": "weights", "step": 1, "weights": row}, before=traced)
     assert changed.best.attention is not None

@@ -386,5 +386,6 @@ def test_its_trace_has_one_row(sentiment: Path, run: Path) -> None:
         assert [one.text for one in traced.steps[0].top] == [*best.probabilities][:10]
         assert (traced.no_attention is None) == best.attends
         assert (traced.search, traced.tree) == (None, [])
+        assert loaded.attribute("a good film", methods=["grad_norm"]).tokens == [best.text]
     with pytest.raises(UserError, match="no search"):
         loaded.trace("a good film", "good")

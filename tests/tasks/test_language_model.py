@@ -543,5 +543,7 @@ def test_its_trace_continues_a_beginning(model: LoadedLanguageModel) -> None:
     assert [token.text for token in traced.source.tokens] == ["<sos>", "the", "king"]
     assert (traced.task, traced.best.attention) == ("language_model", None)
     assert traced.no_attention == "A language model has no source to attend to."
+    explained = model.attribute("", traced.best.text, ["grad_x_input"])
+    assert (explained.words[0], explained.tokens[-1]) == ("<sos>", "<eos>")
     with pytest.raises(UserError, match="no source"):
         model.trace("the king", change={"kind": "uniform", "step": 0})

@@ -31,6 +31,8 @@ class LoadedCaptioner(Loaded):
     reads = "files"
     options = frozenset({"nbest", "scores", "attention"})
 
+    ask = staticmethod(ask_image)
+
     def nbest(self, inputs: Sequence[str | Path], first: int = 0) -> list[list[Caption]]:
         """Return all captions of each image that the search returns, the best first.
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from seq2seq_lab.analysis.questions import Question, ask_class
 from seq2seq_lab.analysis.search_input import text_source
 from seq2seq_lab.analysis.traced import Alternative, Output, Source, Step, Token, Traced
 from seq2seq_lab.analysis.tracing import TOP, attention_fields
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.tasks.classification.data import TextBatches
+from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
 
@@ -51,6 +53,20 @@ class LoadedClassifier(Loaded):
             )
 
         return question
+
+    def question(self, source: str, target: str = "") -> Question:
+        """See `Loaded.question`; the target is not used."""
+        self.check_input(source, "source", self.longest_input)
+        tokens = Ragged.unframed(self.task.vocabulary.tokenizer.encode, [source], "Tokenizing")
+        text = LabelledTokens(tokens, torch.zeros(1, dtype=torch.int64))
+        return ask_class(
+            self.model,
+            TextBatches(text, self.device)(np.array([0])),
+            0,
+            source,
+            self.task.vocabulary.tokenizer.spans(source),
+            self.task.vocabulary.classes,
+        )
 
     def trace(self, sentence: str, *arguments: Any, top: int = TOP, **options: Any) -> Traced:
         """Return the classes of a text as a trace with one step and no search: the most probable ones as its next tokens.

@@ -31,6 +31,8 @@ class LoadedLanguageModel(Loaded):
     reads_targets_only = True
     options = frozenset({"nbest", "scores", "count", "log_probs", "attention_maps"})
 
+    ask = staticmethod(ask_sentence)
+
     def log_probs(self, sentences: Sequence[str]) -> list[float]:
         """Return the log-probability in nats of each sentence with its end.
 

@@ -108,6 +108,8 @@ class LoadedTranslation(Loaded):
         }
     )
 
+    ask = staticmethod(ask)
+
     @property
     def tokenizers(self) -> TokenizerPair:
         """The source and the target tokenizer."""

@@ -1,0 +1,69 @@
+"""Questions about one sentence: the same numbers as those of many, as plain data."""
+
+import json
+from typing import Any
+
+import pytest
+from demo_models import SOURCES, TARGETS, demo
+
+from seq2seq_lab.analysis.attributions import attribute
+from seq2seq_lab.analysis.interventions import intervene
+from seq2seq_lab.analysis.plain import plain
+from seq2seq_lab.analysis.questions import ask
+from seq2seq_lab.errors import UserError
+
+PAIR = SOURCES[1], TARGETS[1]
+
+
+def as_plain(one: Any) -> Any:
+    return json.loads(json.dumps(one.as_json(), allow_nan=False))
+
+
+def test_a_score_is_plain_data() -> None:
+    (scored,) = demo().score([PAIR[0]], [PAIR[1]])
+    found = as_plain(scored)
+    assert [one["log_prob"] for one in found["tokens"]] == scored.log_probs.tolist()
+    assert [one["token"] for one in found["tokens"]] == scored.tokens
+    assert found["attention"] == scored.attention.tolist()
+    assert found["log_prob"] == scored.log_prob
+
+
+def test_an_attribution_of_one_pair() -> None:
+    run, methods = demo(), ["attention", "grad_x_input", "occlusion"]
+    question = ask(run.model, run.forced([PAIR[0]], [PAIR[1]]), 0)
+    expected = attribute(question, methods)
+    found = run.attribute(*PAIR, methods)
+    assert as_plain(found)["scores"] == {name: one.scores_TU.tolist() for name, one in expected.items()}
+    assert (found.words, found.tokens) == (question.source_names, question.target_names)
+    assert found.against is None
+
+
+def test_the_contrast_of_two_words() -> None:
+    run = demo()
+    by_word = run.attribute(*PAIR, ["occlusion"], against="grande")
+    token = run.tokenizers.target.encode(["grande"])[0][0]
+    by_id = run.attribute(*PAIR, ["occlusion"], against=token)
+    assert by_word.against == by_id.against == ["grande"] * len(by_word.tokens)
+    assert as_plain(by_word) == as_plain(by_id)
+    plain_one = run.attribute(*PAIR, ["occlusion"])
+    assert (
+        by_word.attributions["occlusion"].scores_TU != plain_one.attributions["occlusion"].scores_TU
+    ).any()
+    with pytest.raises(UserError, match="against=zzz"):
+        run.attribute(*PAIR, ["occlusion"], against="zzz")
+
+
+def test_an_intervention_on_one_pair() -> None:
+    run, kinds = demo(), ["uniform", "word=0"]
+    found = run.intervene(*PAIR, kinds, ["step", "all"])
+    expected = intervene(run.model, run.forced([PAIR[0]], [PAIR[1]]), kinds, ["step", "all"])
+    assert [(one.kind, one.scope) for one in found.effects] == [*expected]
+    for one, tokens in zip(as_plain(found)["effects"], expected.values(), strict=True):
+        assert one["tokens"] == plain(tokens)
+        assert len(one["tokens"]["kept"]) == len(found.tokens)
+    rows = [[0.0, 1.0, *[0.0] * 7]]
+    given = run.intervene(*PAIR, ["weights"], weights=rows).effects[0].tokens
+    assert given.log_prob_change == pytest.approx(expected["word=0", "step"].log_prob_change, abs=1e-5)
+    for wrong in ({"weights": [[1.0]], "kinds": ["weights"]}, {"scopes": ["free"]}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            run.intervene(*PAIR, **wrong)
