@@ -138,8 +138,11 @@ def load(
         use_recorded_threads(record)
     compute = Compute(chosen_device, wanted)
     report_float32_lstm(model, compute)
+    checksums = tuple(map(checkpoints.checksum, weights))
     search = partial(build_changed_search, folder, config_dir, tuple(changes))
-    opening = Opening((str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search)
+    opening = Opening(
+        (str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search, checksums
+    )
     return task.loaded(
         folder=folder,
         config=config,

@@ -78,6 +78,7 @@ class Opening:
     Attributes:
         folders: those of the runs of an ensemble; of one run, its own.
         evaluate: scores the run, see `Loaded.evaluate`.
+        checksums: the SHA-256 of the weights of each checkpoint.
         search: returns the search of the run with changed settings, and all its settings, as in `conf/search/`.
     """
 
@@ -88,6 +89,7 @@ class Opening:
     checkpoint: str | None
     evaluate: Callable[..., dict[str, Any]]
     search: Callable[[tuple[str, ...]], tuple[Search, dict[str, Any]]]
+    checksums: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False)

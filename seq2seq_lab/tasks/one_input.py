@@ -11,6 +11,7 @@ from seq2seq_lab.analysis.attributions import Attributed, attribute_pair
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.intervened import Intervened, intervene_pair
 from seq2seq_lab.analysis.interventions import Scope
+from seq2seq_lab.analysis.neighbors import LIMIT, Neighbors, StateKind
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
 from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Source, Traced
@@ -153,6 +154,36 @@ class OneInput:
             UserError: the output has no such step.
         """
         return alternatives(traced, step)
+
+    def neighbors(
+        self,
+        sentence: str,
+        step: int,
+        state: StateKind = "decoder",
+        count: int = 10,
+        *,
+        prefix: Prefix = (),
+        limit: int = LIMIT,
+        traced: Traced | None = None,
+    ) -> Neighbors:
+        """Return the states of the training data that are nearest to a state of a sentence with its best output.
+
+        The first call computes the states of the training data, and stores them: see `states.training_states`.
+
+        Args:
+            step: a step of the best output; for `state="encoder"` a position of the source, 0 for `<sos>`.
+            state: see `Neighbors`.
+            count: the number of neighbors.
+            prefix: see `trace`.
+            limit: the largest number of states of the training data, those of evenly spaced sentences.
+            traced: the trace of the sentence, if it was computed before.
+
+        Raises:
+            UserError: no such step, a task or a model without such states, or training data that are not those of the run.
+        """
+        raise UserError(
+            f"Runs of {type(self.task).__name__} store no training states. Use a run of translation or dialogue."
+        )
 
     def question(self, source: str, target: str = "") -> Question:
         """Return one pair for attributions.

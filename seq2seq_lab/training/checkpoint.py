@@ -114,6 +114,11 @@ def damage(checkpoint: Path) -> str | None:
     return None
 
 
+def checksum(checkpoint: Path) -> str:
+    """Return the SHA-256 of the weights of a checkpoint, as its manifest has it."""
+    return str(parse_json(read_bounded(checkpoint / "manifest.json"))["files"]["model.safetensors"])
+
+
 def _read_header(path: Path) -> None:
     """Read the header of a file of tensors, or the values of a JSON file."""
     if path.suffix == ".json":

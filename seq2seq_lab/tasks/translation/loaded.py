@@ -12,17 +12,18 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.analysis.forced import Forced, check_pairs
+from seq2seq_lab.analysis.neighbors import KINDS, LIMIT, Neighbors, StateKind, neighbors, states, token_pairs
 from seq2seq_lab.analysis.questions import Question, ask
-from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput, require_words, text_source
-from seq2seq_lab.analysis.traced import Columns, Source
+from seq2seq_lab.analysis.search_input import NO_ATTENTION, Prefix, SearchInput, require_words, text_source
+from seq2seq_lab.analysis.traced import Columns, Source, Traced
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.data.tokenizers import SOS, SPECIALS, Tokenizer, TokenizerPair
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
@@ -32,6 +33,7 @@ from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
 from seq2seq_lab.tasks.translation.export import COVERED, export
+from seq2seq_lab.tasks.translation.states import training_states
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -229,6 +231,43 @@ class LoadedTranslation(Loaded):
             maps=maps,
             no_attention=None if attends else NO_ATTENTION,
         )
+
+    @torch.no_grad()
+    def neighbors(
+        self,
+        sentence: str,
+        step: int,
+        state: StateKind = "decoder",
+        count: int = 10,
+        *,
+        prefix: Prefix = (),
+        limit: int = LIMIT,
+        traced: Traced | None = None,
+    ) -> Neighbors:
+        """See `Loaded.neighbors`."""
+        require(state in KINDS, "state", state, ", ".join(KINDS))
+        require(limit >= 1, "limit", limit, "1 or more")
+        if not isinstance(self.model, Seq2Seq):
+            raise UserError("neighbors: an ensemble has several states. Give one run.")
+        traced = self.trace(sentence, prefix) if traced is None else traced
+        source, target = ([token.id for token in one.tokens] for one in (traced.source, traced.best))
+        pairs = token_pairs(state, source, [SOS, *target])
+        require(0 <= step < len(pairs), "step", step, f"0 to {len(pairs) - 1}")
+        text = TokenizedText(Ragged.of([source[1:-1]]), Ragged.of([target]))
+        batch = BatchMaker(text, self.device)(np.array([0]))
+        with evaluation_context(batch, self.precision, self.device):
+            state_D = states(self.model, batch, state)[0, step].cpu()
+        tokenizer = self.tokenizers.source if state == "encoder" else self.tokenizers.target
+
+        def name(token: int) -> str:
+            return (
+                SPECIALS[token]
+                if 0 <= token < len(SPECIALS)
+                else "".join(tokenizer.tokens([token] * (token >= 0)))
+            )
+
+        store = training_states(self, state, limit)
+        return neighbors(store, state, step, state_D, pairs[step], count, name)
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
         """See `Loaded.questions`."""

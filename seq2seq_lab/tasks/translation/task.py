@@ -207,6 +207,11 @@ class TranslationTask(Task):
             identity={"the data or the tokenizer": self.tokenized.key},
         )
 
+    def training_pairs(self) -> tuple[ParallelText, str]:
+        """Return the training pairs as they are read now, and the checksum of all data that `run.json` records."""
+        corpus = load_corpus(self.parts.dataset(), self.corpus_type, self.name)
+        return corpus.train, pairs_record(corpus)["fingerprint"]
+
     def evaluation_data(self, cache: Path, saved: Path) -> EvaluationData:
         """See `Task.evaluation_data`. The training split is not tokenized, and may be empty."""
         dataset = self.parts.dataset()

@@ -1,0 +1,87 @@
+"""The stored states of a run of translation on its training data."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2seq_lab.analysis.neighbors import (
+    VERSION,
+    StateKind,
+    Store,
+    open_store,
+    selected,
+    states,
+    token_pairs,
+    write_store,
+)
+from seq2seq_lab.config import foreign
+from seq2seq_lab.config.run_folders import output_parent
+from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
+from seq2seq_lab.data.download import cache_folder
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import EOS, SOS
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.console import progress_bar
+from seq2seq_lab.runtime.memory import evaluation_context
+
+
+def training_states(run: Any, kind: StateKind, limit: int) -> Store:
+    """Return the states of a run on its training data, which are computed and stored at the first call.
+
+    The files are in `states` in the run folder, for the run of the package in the cache. The name of their folder follows
+    from the checksums of the checkpoints and of the data.
+
+    Args:
+        run: a `LoadedTranslation`.
+        limit: the largest number of states.
+
+    Raises:
+        UserError: the training data are not those of the run, or the files cannot be written.
+    """
+    fingerprint = str(foreign.read_opened_record(run.folder)["data"]["fingerprint"])
+    followed = [VERSION, kind, limit, fingerprint, run.opening.checksums, run.precision.value]
+    name = hashlib.sha256(json.dumps(followed).encode()).hexdigest()[:16]
+    folder = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "states" / f"{kind}-{name}"
+    if not folder.is_dir():
+        _write(run, kind, limit, fingerprint, folder)
+    return open_store(folder)
+
+
+def _write(run: Any, kind: StateKind, limit: int, fingerprint: str, folder: Path) -> None:
+    train, found = run.task.training_pairs()
+    if found != fingerprint:
+        raise UserError(
+            f"{run.folder}: the training data are not those that the run was trained on (data.fingerprint in run.json). "
+            f"Restore them, and open the run without changes of dataset."
+        )
+    pair = run.tokenizers
+    source, target = (
+        [[SOS, *ids, EOS] for ids in side.encode([*lines])]
+        for side, lines in ((pair.source, train.source), (pair.target, train.target))
+    )
+    per_pair = [token_pairs(kind, *both) for both in zip(source, target, strict=True)]
+    lengths = np.array([len(one) for one in per_pair])
+    chosen = selected(lengths, limit)
+    text = TokenizedText(*(Ragged.of([rows[i][1:-1] for i in chosen.tolist()]) for rows in (source, target)))
+    sentences = [(train.source[i], train.target[i]) for i in chosen.tolist()]
+    rows = [per_pair[i] for i in chosen.tolist()]
+    with progress_bar("Training states") as advance:
+        parts = _parts(run, kind, text, plan_evaluation(text, run.task.eval_batch_size))
+        write_store(folder, sentences, rows, parts, int(lengths.sum()), advance)
+
+
+def _parts(
+    run: Any, kind: StateKind, text: TokenizedText, plan: Sequence[Index]
+) -> Iterator[tuple[list[int], Tensor]]:
+    batches = BatchMaker(text, run.device)
+    for index in plan:
+        batch = batches(index)
+        with torch.no_grad(), evaluation_context(batch, run.precision, run.device):
+            yield index.tolist(), states(run.model, batch, kind)
