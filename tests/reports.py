@@ -15,14 +15,28 @@ from seq2seq_lab import plots
 from seq2seq_lab.metrics import measurement
 from seq2seq_lab.plots import output
 from seq2seq_lab.reporting import figures, run_page, run_report, shown
+from seq2seq_lab.tasks import confusion
 from seq2seq_lab.tasks.captions import evaluation as captions
 from seq2seq_lab.tasks.classification import evaluation as classification
 from seq2seq_lab.tasks.classification import report as classes
+from seq2seq_lab.tasks.tagging import evaluation as tagging
+from seq2seq_lab.tasks.tagging import report as tags
 from seq2seq_lab.tasks.translation import report as translation
 
 SAMPLES = 40
 DRAWING = ("draw_attention", "draw_confusion", "draw_curves", "draw_groups", "draw_overlays", "draw_shaded")
-USERS = (captions, classes, classification, run_page, run_report, shown, translation)
+USERS = (
+    captions,
+    classes,
+    classification,
+    confusion,
+    tagging,
+    tags,
+    run_page,
+    run_report,
+    shown,
+    translation,
+)
 SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, measurement.confidence_interval
 
 

@@ -1,7 +1,8 @@
-"""The result of a data set for classification: texts with labels, in splits."""
+"""The result of a data set for classification and tagging: texts with labels, in splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 from seq2seq_lab.data.lines import Lines
@@ -11,7 +12,7 @@ from seq2seq_lab.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class LabelledText(Columns):
-    """The texts of one split: `labels[i]` is the class of `texts[i]`.
+    """The texts of one split: `labels[i]` is the class of `texts[i]`, or the tags of its words, separated by spaces.
 
     `deciding` are the indices of the words (separated by white space) that decide the class of each text, if
     the data set provides them.
@@ -23,25 +24,48 @@ class LabelledText(Columns):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledCorpus(OneTestCorpus[LabelledText]):
+class AnyLabelledCorpus(OneTestCorpus[LabelledText]):
     """Texts with labels in splits."""
+
+    def labels(self, text: LabelledText) -> Sequence[str]:
+        """Return the labels of a split, one for each thing that is labelled."""
+        return text.labels
 
     @property
     def classes(self) -> list[str]:
         """The labels of the training split, in alphabetical order."""
-        return sorted(set(self.train.labels))
+        return sorted(set(self.labels(self.train)))
 
 
+@dataclass(frozen=True, slots=True)
+class LabelledCorpus(AnyLabelledCorpus):
+    """Texts with one label each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedCorpus(AnyLabelledCorpus):
+    """Texts with a label for each word. The words of a text are separated by single spaces."""
+
+    def labels(self, text: LabelledText) -> Sequence[str]:
+        """Return the tags of all words of a split."""
+        return [tag for line in text.labels for tag in line.split()]
+
+
+Kind = TypeVar("Kind", bound=AnyLabelledCorpus)
 Example = tuple[str, str, frozenset[int] | None]
 """A text, its label and the indices of its deciding words."""
 
 
 def collect_labelled(
-    language: str, examples: Iterable[tuple[SplitName, Example]], counts: Mapping[str, int] | None = None
-) -> LabelledCorpus:
+    language: str,
+    examples: Iterable[tuple[SplitName, Example]],
+    counts: Mapping[str, int] | None = None,
+    kind: type[Kind] = LabelledCorpus,  # type: ignore[assignment]
+) -> Kind:
     """Return the corpus of examples, given with the names of their splits.
 
     Args:
+        kind: the type of the corpus.
         counts: see `LabelledCorpus`; complete when the examples have been read.
 
     Raises:
@@ -56,7 +80,7 @@ def collect_labelled(
             f"dataset.validation_share=0.2 dataset.test_share=0.2."
         )
     train, validation, test = (_labelled(parts[split]) for split in SPLITS)
-    return LabelledCorpus(language, train, validation, test, dict(counts or {}))
+    return kind(language, train, validation, test, dict(counts or {}))
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

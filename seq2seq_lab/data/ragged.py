@@ -88,13 +88,13 @@ class Ragged:
             moved[first:end] = self.tokens[shift + torch.arange(first, end, device=self.tokens.device)]
         return Ragged(moved, chosen)
 
-    def padded(self, index_B: Tensor, width: int) -> Tensor:
-        """Return the sequences with the indices `index_B`, padded to `width`: ids_BW, int64."""
+    def padded(self, index_B: Tensor, width: int, padding: int = PAD) -> Tensor:
+        """Return the sequences with the indices `index_B`, padded to `width` with `padding`: ids_BW, int64."""
         start_B1, end_B1 = self.offsets[index_B][:, None], self.offsets[index_B + 1][:, None]
         position_BW = start_B1 + torch.arange(width, device=self.tokens.device)
         inside_BW = position_BW < end_B1
         ids_BW = self.tokens[torch.where(inside_BW, position_BW, start_B1)].long()
-        return ids_BW.masked_fill_(~inside_BW, PAD)
+        return ids_BW.masked_fill_(~inside_BW, padding)
 
 
 def _encode_chunks(

@@ -10,6 +10,7 @@ from seq2seq_lab.metrics.degeneration import AtLimit, BrevityPenalty, LengthRati
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
 from seq2seq_lab.metrics.phones import PhoneErrorRate, WordErrorRate
 from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
+from seq2seq_lab.metrics.tagging import TAGGING_METRICS
 from seq2seq_lab.metrics.ter import Ter
 
 TEXT_METRICS = (
@@ -35,6 +36,6 @@ BUILT_IN: dict[str, Metric] = {
     for metric in (
         *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS, *ATTENTION_MEASURES),
         *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
-        *(WordErrorRate(), PhoneErrorRate()),
+        *(WordErrorRate(), PhoneErrorRate(), *TAGGING_METRICS),
     )
 }

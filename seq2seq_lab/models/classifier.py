@@ -1,7 +1,7 @@
-"""The model of classification."""
+"""The models of classification and tagging."""
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,30 +40,52 @@ class Classified(NamedTuple):
     penalty_B: Tensor | None
 
 
-class Classifier(nn.Module):
-    """p(class | text): an embedding, an encoder, a pooling and a readout.
+class TextModel(nn.Module):
+    """A model of texts: an embedding, an encoder and a readout.
 
     Args:
         source_embedding: None for an encoder with its own embeddings.
+        parts: further modules, by name.
     """
-
-    renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
 
     def __init__(
         self,
         *,
         source_embedding: Embedding | None,
         encoder: TokenEncoder,
-        pooling: Pooling,
         readout: Readout,
         dropout: EmbeddingDropout,
+        **parts: nn.Module,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
         self.encoder = encoder
-        self.pooling = pooling
+        for name, part_of_model in parts.items():
+            setattr(self, name, part_of_model)
         self.readout = readout
         self.dropout = dropout
+
+    def embed(self, tokens_BS: Tensor) -> Tensor:
+        """Return the embeddings of tokens, with dropout."""
+        if self.source_embedding is None:
+            return self.encoder.embed(tokens_BS)
+        return self.dropout(self.source_embedding(tokens_BS))
+
+
+class Tagger(TextModel):
+    """p(tag | text) of each token: an embedding, an encoder and a readout of its outputs."""
+
+    def forward(self, batch: Texts) -> Tensor:
+        """Return logits_BSC of the tags of all tokens; those of padding have no meaning."""
+        encoded = self.encoder(self.embed(batch.source_BS), batch.source_lengths)
+        return self.readout(encoded.outputs_BSM)
+
+
+class Classifier(TextModel):
+    """p(class | text): an embedding, an encoder, a pooling and a readout."""
+
+    renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
+    pooling: Pooling
 
     def forward(self, batch: Texts) -> Classified:
         """Return the logits of the classes, and the weights and the penalty of the pooling."""
@@ -82,12 +104,6 @@ class Classifier(nn.Module):
         norm_BS = gradient_BSE.float().norm(dim=-1)
         return norm_BS / norm_BS.sum(1, keepdim=True).clamp_min(torch.finfo(norm_BS.dtype).tiny)
 
-    def embed(self, tokens_BS: Tensor) -> Tensor:
-        """Return the embeddings of tokens, with dropout."""
-        if self.source_embedding is None:
-            return self.encoder.embed(tokens_BS)
-        return self.dropout(self.source_embedding(tokens_BS))
-
     def classify(self, embedded_BSE: Tensor, source_lengths: tuple[int, ...]) -> Classified:
         """Return the outputs for texts of these embeddings and lengths."""
         gates = self.pooling.gates(embedded_BSE, source_lengths)
@@ -99,31 +115,60 @@ class Classifier(nn.Module):
         return Classified(self.readout(vector_BF), weights_BS, None)
 
 
+Kind = TypeVar("Kind", bound=TextModel)
+
+
 def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
     """Return the classifier, with weights drawn from torch's global generator.
 
     Raises:
         UserError: components that cannot be combined, by name.
     """
-    sizes, source = config.model, config.embedding.source
-    check_tables(config, joint=True)
-    encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
-    size = encoder.embedding_size or sizes.embedding_size
+    encoder = _build_encoder(config)
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
-        input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
+        input_size=encoder.embedding_size or config.model.embedding_size,
+        encoder=encoder.sizes,
+        attention=part("attention", config.attention, KINDS),
     )
     # The order of the parts is that of their random draws.
+    return _assemble(Classifier, config, vocabulary, classes, encoder, pooling.feature_size, pooling=pooling)
+
+
+def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:
+    """Return the tagger; see `build_classifier`."""
+    encoder = _build_encoder(config)
+    return _assemble(Tagger, config, vocabulary, classes, encoder, encoder.sizes.encoder_output_size)
+
+
+def _build_encoder(config: Config) -> TokenEncoder:
+    check_tables(config, joint=True)
+    encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=config.model.embedding_size)
+    return encoder
+
+
+def _assemble(
+    kind: type[Kind],
+    config: Config,
+    vocabulary: int,
+    classes: int,
+    encoder: TokenEncoder,
+    feature_size: int,
+    **parts: Any,
+) -> Kind:
+    """Return a model of an encoder, with a new embedding and a readout of features of this size."""
+    sizes, source = config.model, config.embedding.source
+    size = encoder.embedding_size or sizes.embedding_size
     embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
     readout: Readout = part("readout", config.readout, KINDS)(
-        feature_size=pooling.feature_size, vocabulary_size=classes, table=None
+        feature_size=feature_size, vocabulary_size=classes, table=None
     )
     readout.check(weights=False, tokens=False)
-    network = Classifier(
+    network = kind(
         source_embedding=embedding,
         encoder=encoder,
-        pooling=pooling,
         readout=readout,
         dropout=embedding_dropout(source, sizes),
+        **parts,
     )
     part("initialization", config.initialization, KINDS)()(network)
     return network

@@ -20,7 +20,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Grouping, Metric
 from seq2seq_lab.metrics.measurement import Measurement
-from seq2seq_lab.models.classifier import Classifier
+from seq2seq_lab.models.classifier import Classifier, Tagger
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
@@ -138,6 +138,7 @@ class Parts:
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
         classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
             of classes.
+        tagger: returns the tagger that all groups of the model describe, from the vocabulary's size and the number of tags.
         source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
             `seq2seq_lab.tasks.parts.source_tokenizer`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
@@ -156,6 +157,7 @@ class Parts:
     language_model: Callable[[int], LanguageModel]
     seq2seq: Callable[[int | None, int, bool], Seq2Seq]
     classifier: Callable[[int, int], Classifier]
+    tagger: Callable[[int, int], Tagger]
     source_tokenizer: Callable[[bool], Tokenizer | None]
     vectors: Mapping[str, Path | None]
 

@@ -12,7 +12,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declarations, Metric
 from seq2seq_lab.models import parts as model_parts
-from seq2seq_lab.models.classifier import build_classifier
+from seq2seq_lab.models.classifier import build_classifier, build_tagger
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.language_model import build_language_model
 from seq2seq_lab.models.seq2seq import build_seq2seq
@@ -80,6 +80,7 @@ def build_parts(config: Config) -> Parts:
         seq2seq=partial(build_seq2seq, config),
         language_model=partial(build_language_model, config),
         classifier=partial(build_classifier, config),
+        tagger=partial(build_tagger, config),
         source_tokenizer=partial(source_tokenizer, config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )

@@ -21,6 +21,7 @@ from pretrained_encoders import save_tiny_bert  # noqa: E402
 from seq2seq_lab import api  # noqa: E402
 from seq2seq_lab.config.compose import compose_run  # noqa: E402
 from seq2seq_lab.config.schema import typed  # noqa: E402
+from seq2seq_lab.data.labelled import LabelledText  # noqa: E402
 from seq2seq_lab.data.tokenizers import PretrainedTokenizer, load_tokenizer  # noqa: E402
 from seq2seq_lab.errors import UserError  # noqa: E402
 from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
@@ -230,6 +231,21 @@ def test_a_classifier_reads_the_embeddings_of_the_encoder(folder: Path, tmp_path
     (one,) = run.predict(["Maro"])
     assert one.tokens == ["", "M", "a", "r", "o", ""]  # [CLS] and [SEP] have no letters
     assert one.weights.sum() == pytest.approx(1)
+
+
+def test_a_tagger_reads_the_first_subwords_of_words(folder: Path, tmp_path: Path) -> None:
+    sizes = ("dataset.sentences=40", "dataset.max_depth=0", "trainer.max_epochs=1", "model.hidden_size=8")
+    line = ("experiment=tagging", "encoder=pretrained", f"encoder.path={folder}", *sizes, *MACHINE)
+    assert command_line.run(*line, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    run = api.load(tmp_path / "run")
+    line_ids = run.task.encode(["il dort ."])
+    assert int(line_ids.lengths[0]) == 2 + len("ildort.")  # [CLS], a subword per letter, [SEP]
+    positions, _ = run.task.label(
+        LabelledText(["il dort ."], ["PRON.sg VERB.sg PUNCT"]), line_ids, ""
+    ).of_words(0)
+    assert positions.tolist() == [1, 3, 7]
+    (one,) = run.predict(["il dort ."])
+    assert len(one.tags) == 3
 
 
 @pytest.mark.parametrize(

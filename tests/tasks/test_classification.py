@@ -33,7 +33,8 @@ from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.runtime.shades import ShadedText
 from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.classification.report import shaded_page
-from seq2seq_lab.tasks.classification.task import balanced_weights, load_vocabulary, weighted_cross_entropy
+from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
+from seq2seq_lab.tasks.labelled import load_vocabulary
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.state import TrainState
 from seq2seq_lab.training.step import TrainingStep

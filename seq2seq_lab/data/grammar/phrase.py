@@ -95,7 +95,9 @@ def words(forms: Sequence[str], link: object, part: str = "", agrees: str = "") 
     """
     links = (link,)
     if len(forms) == 1:  # the usual case: takes half the time
-        return (Word(forms[0], links, part or PARTS.get(forms[0], ""), agrees or AGREEMENT.get(forms[0], "")),)
+        return (
+            Word(forms[0], links, part or PARTS.get(forms[0], ""), agrees or AGREEMENT.get(forms[0], "")),
+        )
     first, *others = [Word(form, links, PARTS.get(form, part), AGREEMENT.get(form, "")) for form in forms]
     if agrees and forms[0] not in PARTS:
         first = first._replace(agreement=agrees)
@@ -156,7 +158,8 @@ def spell_english(sentence: Sequence[Word]) -> list[Word]:
 def spell_french(sentence: Sequence[Word]) -> list[Word]:
     """Return the words after elision, contraction and the choice of forms such as "bel".
 
-    A contracted word has the links of both its parts, and the part of speech and the agreement of the first. The mark of an h aspiré is kept.
+    A contracted word has the links of both its parts, and the part of speech and agreement of the first. The mark of an h
+    aspiré is kept.
     """
     spelled: list[Word] = []
     for word in reversed(sentence):

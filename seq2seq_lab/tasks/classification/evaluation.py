@@ -10,8 +10,7 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.batching import Index, plan_evaluation
-from seq2seq_lab.data.labelled import LabelledText
-from seq2seq_lab.metrics.base import Array, Grouping, Metric, digest
+from seq2seq_lab.metrics.base import Array, Grouping, Metric
 from seq2seq_lab.metrics.classification import METRICS as CLASS_METRICS
 from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
@@ -27,6 +26,7 @@ from seq2seq_lab.tasks.classification.data import (
     deciding_tokens,
 )
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.labelled import hash_of
 from seq2seq_lab.tasks.loaded import Prediction
 from seq2seq_lab.tasks.text import Vocabulary
 
@@ -199,8 +199,3 @@ class ClassificationEvaluator(SplitEvaluator[ClassifiedText]):
                 "penalized": np.column_stack([loss_N + penalty_N, ones_N]),
             },
         )
-
-
-def hash_of(text: LabelledText) -> str:
-    """Return the hash of the examples of a split; see `Measurement.examples`."""
-    return digest([*text.texts, *text.labels])

@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab import plots
-from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime import shades
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.classification.data import ClassificationSplit
 from seq2seq_lab.tasks.classification.evaluation import RELATIVE, relative
+from seq2seq_lab.tasks.confusion import Confusion
 from seq2seq_lab.tasks.evaluation import Evaluation
-from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report, ReportTable
+from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
 from seq2seq_lab.tasks.splits import spread
 from seq2seq_lab.tasks.text import Vocabulary
 
 SHADED = 20  # texts in the picture and the page of shaded texts
-CLASS_HEADS = ("class", "texts", "precision", "recall", "F1")
 COLUMNS = {"input": "text", "reference": "label", "output": "prediction", "score": "probability_of_label"}
 NOTE = "The score is the probability that the model gives to the true class."
-SHARE = "share of the true class"  # the scale of the confusion matrix
-CONFUSION = "confusion matrix: share of each true class (rows) by predicted class (columns)"
 
 
 @dataclass(frozen=True)
@@ -51,40 +48,19 @@ class ClassificationReport:
 
     def end(self) -> Report:
         """Return the predictions, and for a test set the tables and pictures of its classes and of some texts."""
-        prefix, classes = self.split.prefix, self.vocabulary.classes
+        prefix = self.split.prefix
         examples = Examples(name="predictions", rows=self.rows(), columns=COLUMNS, note=NOTE)
         if prefix == "val":
             return Report(examples=examples)
-        counts_CC = confusion(self.evaluation)
-        counts = [
-            [name, *(f"{int(count):,}" for count in row)]
-            for name, row in zip(classes, counts_CC, strict=True)
-        ]
+        outputs = self.evaluation.outputs
+        confusion = Confusion.of(outputs.labels, outputs.probabilities.argmax(1), self.vocabulary.classes)
         indices = spread(SHADED, len(self.split.text))
         shown = self.shaded(indices)
         return Report(
             examples=examples,
-            tables=[
-                ReportTable(
-                    name="classes",
-                    title="metrics by class",
-                    heads=CLASS_HEADS,
-                    rows=class_rows(counts_CC, classes),
-                ),
-                ReportTable(
-                    name="confusion_matrix",
-                    title="confusion matrix",
-                    heads=("true \\ predicted", *classes),
-                    rows=counts,
-                ),
-            ],
+            tables=confusion.tables("texts"),
             pictures=[
-                Picture(
-                    file=f"confusion.{prefix}",
-                    figure=plots.draw_confusion(counts_CC, classes),
-                    title="confusion matrix",
-                    logged="confusion",
-                ),
+                confusion.picture(prefix),
                 Picture(
                     file=f"weights.{prefix}",
                     figure=plots.draw_shaded(shown),
@@ -92,9 +68,7 @@ class ClassificationReport:
                     logged="weights",
                 ),
             ],
-            heatmaps=Heatmaps(
-                maps=[self._confusion_map(counts_CC), *self._weight_maps(indices, shown)], name="weights"
-            ),
+            heatmaps=Heatmaps(maps=[confusion.heatmap(), *self._weight_maps(indices, shown)], name="weights"),
             files={f"weights.{prefix}.html": shaded_page(shown)},
         )
 
@@ -114,13 +88,6 @@ class ClassificationReport:
                 text.texts, text.labels, outputs.probabilities, of_label, strict=True
             )
         ]
-
-    def _confusion_map(self, counts_CC: Array) -> Heatmap:
-        classes = self.vocabulary.classes
-        shares_CC = counts_CC / np.maximum(1, counts_CC.sum(1, keepdims=True))
-        return Heatmap(
-            title=CONFUSION, columns=classes, rows=classes, weights=shares_CC.tolist(), scale=SHARE
-        )
 
     def _weight_maps(self, indices: Sequence[int], shown: Sequence[shades.ShadedText]) -> list[Heatmap]:
         return [
@@ -147,28 +114,6 @@ class ClassificationReport:
             marked = [] if outputs.deciding is None else np.flatnonzero(outputs.deciding[i]).tolist()
             shown.append(shades.ShadedText(words, relative(weights).tolist(), caption, marked))
         return shown
-
-
-def confusion(evaluation: Evaluation) -> Array:
-    """Return the number of texts by true class (rows) and predicted class (columns)."""
-    outputs = evaluation.outputs
-    counts_CC = np.zeros((len(outputs.classes), len(outputs.classes)))
-    np.add.at(counts_CC, (outputs.labels, outputs.probabilities.argmax(1)), 1)
-    return counts_CC
-
-
-def class_rows(counts_CC: Array, classes: Sequence[str]) -> list[list[str]]:
-    """Return class, number of texts, precision, recall and F1 as texts, a row per class; "–" if one is not defined."""
-
-    def ratio(part: float, whole: float) -> str:
-        return f"{part / whole:.3f}" if whole else "–"
-
-    rows = []
-    for i, name in enumerate(classes):
-        correct, predicted, true = counts_CC[i, i], counts_CC[:, i].sum(), counts_CC[i].sum()
-        scores = (ratio(correct, predicted), ratio(correct, true), ratio(2 * correct, predicted + true))
-        rows.append([name, f"{int(true):,}", *scores])
-    return rows
 
 
 def shaded_page(texts: Sequence[shades.ShadedText]) -> str:

@@ -1,14 +1,8 @@
 """Classification as a task: texts with labels, an encoder with a pooling, accuracy."""
 
-import hashlib
-import logging
-import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,22 +10,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.corpus import check_corpus, load_corpus
-from seq2seq_lab.data.labelled import LabelledCorpus
-from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.text import describe_counts
-from seq2seq_lab.data.token_cache import cached_tokens, text_key
-from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.classifier import Classifier
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.tables import sectioned_table
-from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo
 from seq2seq_lab.tasks.classification.baselines import class_shares, fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
@@ -47,26 +33,18 @@ from seq2seq_lab.tasks.classification.evaluation import (
     ClassificationOutputs,
     ClassPrediction,
     classify,
-    hash_of,
 )
 from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.evaluation import Evaluation
-from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.labelled import LabelledTask, hash_of
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
-from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.text import Vocabulary, corpus_record
-from seq2seq_lab.tasks.vectors import load_vectors
-
-log = logging.getLogger(__name__)
 
 ClassWeights = Literal["none", "balanced"]
-NAME = "source"  # of the tokenizer's files
-DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
 
 
-class ClassificationTask(Task):
+class ClassificationTask(LabelledTask):
     """Classification of texts.
 
     Args:
@@ -76,21 +54,17 @@ class ClassificationTask(Task):
         class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
     """
 
+    name = "classification"
+    corpus_type = LabelledCorpus
     uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
-    sources = ("tokens", "subwords")
     metrics: Sequence[Metric] = METRICS
     groupings = GROUPINGS
     primary = PRIMARY
     unit = "texts"
-    files = ("tokenizer",)
     loaded = LoadedClassifier
     commands = {  # noqa: RUF012  (a constant)
         "classify lines of text": ("seq2seq_lab.predict", "RUN"),
     }
-
-    tokens: dict[str, Ragged]
-    vocabulary: Vocabulary
-    labelled: dict[str, LabelledTokens]
 
     def __init__(
         self, *, parts: Parts, seed: int, settings: ExampleSettings, class_weights: ClassWeights
@@ -99,112 +73,21 @@ class ClassificationTask(Task):
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
 
-    @cached_property
-    def corpus(self) -> LabelledCorpus:
-        """The texts and their labels."""
-        return load_corpus(self.parts.dataset(), LabelledCorpus, "classification")
+    def build(self, vocabulary: int, classes: int) -> Classifier:
+        return self.parts.classifier(vocabulary, classes)
 
-    def check(self) -> None:
-        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
-        check_corpus(self.parts.dataset(), LabelledCorpus, "classification")
-        refuse_dropout(self.parts.tokenizer(), "classification")
-        with torch.device("meta"):
-            self.parts.classifier(8, 2)
+    def label(self, text: LabelledText, ids: Ragged, split: str) -> LabelledTokens:
+        return LabelledTokens(ids, self.class_indices(text, split))
 
-    def data_record(self) -> dict[str, Any]:
-        corpus = self.corpus
-        hashes = {
-            name: hashlib.sha256(Lines.of(text.texts).digest() + Lines.of(text.labels).digest()).hexdigest()
-            for name, text in corpus.splits.items()
-        }
-        return corpus_record(corpus, hashes, {"test": hashes["test"]})
+    def training(self) -> LabelledTokens:
+        examples: LabelledTokens = self.labelled["train"]
+        if self.class_weights == "none":
+            return examples
+        weights = balanced_weights(examples.labels, len(self.vocabulary.classes))[examples.labels]
+        return replace(examples, weights=weights)
 
-    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        corpus = self.corpus
-        if len(corpus.classes) < 2:
-            raise UserError(
-                f"The training split has {len(corpus.classes)} class, and classification needs at least 2. Use other data."
-            )
-        fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
-        if (initial := self.initial_tokenizers.get("source")) is not None:
-            fitted = Vocabulary(initial, NAME, [*corpus.classes])
-        texts = {name: split.texts for name, split in corpus.splits.items()}
-        about = [corpus.language, corpus.classes]
-        own = self.parts.source_tokenizer(True)
-        key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
-
-        def build() -> tuple[Vocabulary, list[Ragged]]:
-            vocabulary = fitted or self._fit(corpus)
-            encode = vocabulary.tokenizer.encode
-            return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
-
-        entry = cached_tokens(key, [*texts], cache, build=build, load=load_vocabulary)
-        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
-        for name, ids in self.tokens.items():
-            if int(ids.lengths.min()) == 0:
-                line = texts[name][int(ids.lengths.argmin())]
-                raise UserError(
-                    f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
-                )
-        labelled = self.labelled = {
-            name: LabelledTokens(self.tokens[name], self.vocabulary.class_indices(text.labels, name))
-            for name, text in corpus.splits.items()
-        }
-        held_out = {"validation": corpus.validation, "test": corpus.test}
-        validation, test = evaluation_splits(ClassificationSplit, held_out, labelled, limit)
-        training = labelled["train"]
-        if self.class_weights == "balanced":
-            weights = balanced_weights(training.labels, len(self.vocabulary.classes))[training.labels]
-            training = replace(training, weights=weights)
-        train = TrainingExamples(
-            lambda epoch: training, TextBatches, self.settings.batch_size, "sentences", self.seed
-        )
-        return TaskData(
-            train=train,
-            validation=validation,
-            tests=[test],
-            record=self.data_record(),
-            identity={"the data or the tokenizer": key},
-        )
-
-    def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
-        """Return the vocabulary of the training split."""
-        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        return Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
-
-    def open(self, folder: Path) -> None:
-        self.vocabulary = load_vocabulary(folder / "tokenizer")
-        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
-
-    def save(self, folder: Path) -> None:
-        self.vocabulary.save(folder / "tokenizer")
-
-    def model(self) -> Classifier:
-        return self.parts.classifier(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
-
-    def load_pretrained(self, model: Classifier) -> None:
-        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "source", model.source_embedding, model.dropout.scale, tokenizer, tokens)
-
-    def describe(self) -> None:
-        """Print the number of texts of each class and split, dropped duplicates, and the share of unknown tokens."""
-        splits, corpus_counts = self.corpus.splits, self.corpus.counts
-        columns = {name: Counter(text.labels) for name, text in splits.items()}
-        if corpus_counts.get(DROPPED):
-            columns[DROPPED.replace("_", " ")] = Counter(
-                {name: corpus_counts.get(f"{DROPPED}/{name}", 0) for name in self.vocabulary.classes}
-            )
-        counts = [
-            [name, *(f"{column[name]:,}" for column in columns.values())] for name in self.vocabulary.classes
-        ]
-        total = ["all", *(f"{column.total():,}" for column in columns.values())]
-        unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
-        unknown += [""] * (len(columns) - len(unknown))
-        rows = [counts, [total, ["unknown tokens", *unknown]]]
-        console.print_and_log(sectioned_table("texts by class", ["class", *columns], rows))
-        if described := describe_counts(corpus_counts):
-            log.info("Counted in the corpus: %s.", described)
+    def batches(self, examples: LabelledTokens, device: torch.device) -> TextBatches:
+        return TextBatches(examples, device)
 
     def loss(self, model: Classifier, batch: TextBatch, step: StepInfo) -> Tensor:
         """See `Task.loss`. The penalty of the pooling is not weighted."""
@@ -213,9 +96,6 @@ class ClassificationTask(Task):
         if penalty_B is None or not model.pooling.penalizes(step.step):
             return loss
         return loss + penalty_B.sum()
-
-    def uniform_loss(self) -> float:
-        return math.log(len(self.vocabulary.classes))
 
     def evaluator(
         self, split: ClassificationSplit, model: Classifier, compute: Compute, also: Collection[str] = ()
@@ -260,11 +140,7 @@ class ClassificationTask(Task):
             UserError: a text has no tokens.
         """
         classes, tokenizer = self.vocabulary.classes, self.vocabulary.tokenizer
-        tokens = Ragged.unframed(tokenizer.encode, lines, "Tokenizing")
-        if len(lines) and int(tokens.lengths.min()) == 0:
-            empty = int(tokens.lengths.argmin())
-            raise UserError(f"line {empty + 1}: {lines[empty]!r} has no token. Remove the line.")
-        texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64))
+        texts = LabelledTokens(self.encode(lines), torch.zeros(len(lines), dtype=torch.int64))
         batches, predictions = TextBatches(texts, compute.device), dict[int, ClassPrediction]()
         for index in plan_evaluation(texts, self.eval_batch_size):
             for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
@@ -316,8 +192,3 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     count_C = torch.bincount(labels, minlength=classes).float()
     weight_C = len(labels) / (count_C.count_nonzero() * count_C)
     return weight_C.where(count_C > 0, 0.0)
-
-
-def load_vocabulary(folder: Path) -> Vocabulary:
-    """Read the vocabulary of a run; see `Vocabulary.load`."""
-    return Vocabulary.load(folder, NAME, with_classes=True)

@@ -1,0 +1,213 @@
+"""What classification and tagging share: texts with labels, their tokens, and the vocabulary with the classes."""
+
+import hashlib
+import logging
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.corpus import check_corpus, load_corpus
+from seq2seq_lab.data.labelled import AnyLabelledCorpus, LabelledText
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import describe_counts
+from seq2seq_lab.data.token_cache import cached_tokens, text_key
+from seq2seq_lab.data.tokenizers import UNK
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import digest
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.tables import sectioned_table
+from seq2seq_lab.tasks.base import Parts, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.examples import MakeBatch, TrainingExamples
+from seq2seq_lab.tasks.settings import ExampleSettings
+from seq2seq_lab.tasks.splits import TextSplit, evaluation_splits
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record
+from seq2seq_lab.tasks.vectors import load_vectors
+
+log = logging.getLogger(__name__)
+
+NAME = "source"  # of the tokenizer's files
+DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
+
+LabelledSplit = TextSplit[LabelledText, Any]
+
+
+class LabelledTask(Task):
+    """A task of texts with labels.
+
+    Attributes:
+        name: the value of the group `task`.
+        corpus_type: the type of its corpus.
+        labelled: the tokens with the labels of each split, by name.
+    """
+
+    name: ClassVar[str]
+    corpus_type: ClassVar[type[AnyLabelledCorpus]]
+    sources = ("tokens", "subwords")
+    files = ("tokenizer",)
+    parts: Parts
+    seed: int
+    settings: ExampleSettings
+
+    tokens: dict[str, Ragged]
+    vocabulary: Vocabulary
+    labelled: dict[str, Any]
+
+    @cached_property
+    def corpus(self) -> AnyLabelledCorpus:
+        """The texts and their labels."""
+        return load_corpus(self.parts.dataset(), self.corpus_type, self.name)
+
+    @abstractmethod
+    def build(self, vocabulary: int, classes: int) -> Any:
+        """Return a new model for a vocabulary and a number of classes."""
+
+    @abstractmethod
+    def label(self, text: LabelledText, ids: Ragged, split: str) -> Any:
+        """Return the tokens of a split with its labels.
+
+        Raises:
+            UserError: a text cannot be labelled.
+        """
+
+    def training(self) -> Any:
+        """Return the training examples."""
+        return self.labelled["train"]
+
+    @abstractmethod
+    def batches(self, examples: Any, device: torch.device) -> MakeBatch:
+        """Return a function that makes batches of examples on a device."""
+
+    def check(self) -> None:
+        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        check_corpus(self.parts.dataset(), self.corpus_type, self.name)
+        refuse_dropout(self.parts.tokenizer(), self.name)
+        with torch.device("meta"):
+            self.build(8, 2)
+
+    def data_record(self) -> dict[str, Any]:
+        corpus = self.corpus
+        hashes = {
+            name: hashlib.sha256(Lines.of(text.texts).digest() + Lines.of(text.labels).digest()).hexdigest()
+            for name, text in corpus.splits.items()
+        }
+        return corpus_record(corpus, hashes, {"test": hashes["test"]})
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        corpus = self.corpus
+        if len(corpus.classes) < 2:
+            raise UserError(
+                f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Use other data."
+            )
+        fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
+        if (initial := self.initial_tokenizers.get("source")) is not None:
+            fitted = Vocabulary(initial, NAME, [*corpus.classes])
+        texts = {name: split.texts for name, split in corpus.splits.items()}
+        about = [corpus.language, corpus.classes]
+        own = self.parts.source_tokenizer(True)
+        key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
+
+        def build() -> tuple[Vocabulary, list[Ragged]]:
+            vocabulary = fitted or self._fit()
+            encode = vocabulary.tokenizer.encode
+            return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
+
+        entry = cached_tokens(key, [*texts], cache, build=build, load=load_vocabulary)
+        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        for name, ids in self.tokens.items():
+            if int(ids.lengths.min()) == 0:
+                line = texts[name][int(ids.lengths.argmin())]
+                raise UserError(
+                    f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
+                )
+        self.labelled = {
+            name: self.label(text, self.tokens[name], name) for name, text in corpus.splits.items()
+        }
+        held_out = {"validation": corpus.validation, "test": corpus.test}
+        validation, test = evaluation_splits(LabelledSplit, held_out, self.labelled, limit)
+        training = self.training()
+        train = TrainingExamples(
+            lambda epoch: training, self.batches, self.settings.batch_size, "sentences", self.seed
+        )
+        return TaskData(
+            train=train,
+            validation=validation,
+            tests=[test],
+            record=self.data_record(),
+            identity={"the data or the tokenizer": key},
+        )
+
+    def class_indices(self, text: LabelledText, split: str) -> Tensor:
+        """Return the index of the class of each label of a split; see `AnyLabelledCorpus.labels`."""
+        return self.vocabulary.class_indices(self.corpus.labels(text), split)
+
+    def _fit(self) -> Vocabulary:
+        """Return the vocabulary of the training split."""
+        corpus, tokenizer = self.corpus, self.parts.source_tokenizer(True) or self.parts.tokenizer()
+        return Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
+
+    def open(self, folder: Path) -> None:
+        self.vocabulary = load_vocabulary(folder / "tokenizer")
+        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
+        tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / "tokenizer")
+
+    def model(self) -> Any:
+        return self.build(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
+
+    def load_pretrained(self, model: Any) -> None:
+        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
+        load_vectors(self.parts, "source", model.source_embedding, model.dropout.scale, tokenizer, tokens)
+
+    def describe(self) -> None:
+        """Print the number of labels of each class and split, dropped duplicates, and the share of unknown tokens."""
+        splits, corpus_counts = self.corpus.splits, self.corpus.counts
+        columns = {name: Counter(self.corpus.labels(text)) for name, text in splits.items()}
+        if corpus_counts.get(DROPPED):
+            columns[DROPPED.replace("_", " ")] = Counter(
+                {name: corpus_counts.get(f"{DROPPED}/{name}", 0) for name in self.vocabulary.classes}
+            )
+        counts = [
+            [name, *(f"{column[name]:,}" for column in columns.values())] for name in self.vocabulary.classes
+        ]
+        total = ["all", *(f"{column.total():,}" for column in columns.values())]
+        unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
+        unknown += [""] * (len(columns) - len(unknown))
+        rows = [counts, [total, ["unknown tokens", *unknown]]]
+        console.print_and_log(sectioned_table(f"{self.unit} by class", ["class", *columns], rows))
+        if described := describe_counts(corpus_counts):
+            log.info("Counted in the corpus: %s.", described)
+
+    def uniform_loss(self) -> float:
+        return math.log(len(self.vocabulary.classes))
+
+    def encode(self, lines: Sequence[str]) -> Ragged:
+        """Return the tokens of lines to predict.
+
+        Raises:
+            UserError: a line has no tokens.
+        """
+        tokens = Ragged.unframed(self.vocabulary.tokenizer.encode, lines, "Tokenizing")
+        if len(lines) and int(tokens.lengths.min()) == 0:
+            empty = int(tokens.lengths.argmin())
+            raise UserError(f"line {empty + 1}: {lines[empty]!r} has no token. Remove the line.")
+        return tokens
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Read the vocabulary of a run; see `Vocabulary.load`."""
+    return Vocabulary.load(folder, NAME, with_classes=True)
+
+
+def hash_of(text: LabelledText) -> str:
+    """Return the hash of the examples of a split; see `Measurement.examples`."""
+    return digest([*text.texts, *text.labels])

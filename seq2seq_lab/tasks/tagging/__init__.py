@@ -1,0 +1,1 @@
+"""Tagging of words: its data, evaluation and report."""
