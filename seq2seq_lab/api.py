@@ -24,6 +24,7 @@ from seq2seq_lab.launching.listing import find
 from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting.comparison import compare_folders
+from seq2seq_lab.reporting.studio_page import show
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
@@ -141,7 +142,7 @@ def load(
     checksums = tuple(map(checkpoints.checksum, weights))
     search = partial(build_changed_search, folder, config_dir, tuple(changes))
     opening = Opening(
-        (str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search, checksums
+        (str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search, checksums, show
     )
     return task.loaded(
         folder=folder,

@@ -73,6 +73,7 @@ class SearchInput:
         maps: returns the attention weights of all layers and heads for an output; empty without them.
         no_attention: why the model has no attention weights; None if it has.
         before: the tokens of the beginning of a language model, which its outputs continue.
+        check: called at each step of the search; it may raise an exception, which ends the search.
     """
 
     task: str
@@ -90,6 +91,7 @@ class SearchInput:
     maps: Callable[[list[int]], dict[str, torch.Tensor]]
     no_attention: str | None
     before: Sequence[int] = ()
+    check: Callable[[], None] | None = None
 
     def ids(self, prefix: Prefix) -> list[int]:
         """Return the tokens of a prefix.

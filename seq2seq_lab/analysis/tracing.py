@@ -70,7 +70,7 @@ def trace_copies(
             f"search={given.settings.name} records no trace: its class does not have the arguments prefix and trace. Choose "
             f"another one, for example search=beam."
         )
-    record, batch = SearchTrace(top), given.batch(copies)
+    record, batch = SearchTrace(top, given.check), given.batch(copies)
     with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
         found = given.search(
             given.encoded,

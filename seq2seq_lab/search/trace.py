@@ -1,7 +1,7 @@
 """The record of a search: its hypotheses as a tree, with the most probable tokens of each step."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,6 +68,7 @@ class SearchTrace:
 
     Args:
         top: the number of most probable tokens that are recorded at each step.
+        check: called at each step; it may raise an exception, which ends the search.
 
     Attributes:
         sentences: the trees of the sentences of the batch after the search: the nodes by level, with the root in level 0.
@@ -76,9 +77,9 @@ class SearchTrace:
         UserError: `top` is below 1.
     """
 
-    def __init__(self, top: int) -> None:
+    def __init__(self, top: int, check: Callable[[], None] | None = None) -> None:
         require(top >= 1, "top", top, "1 or more")
-        self.top = top
+        self.top, self._check = top, check
         self.sentences: list[list[list[Node]]] = []
         self._steps: list[tuple[Tensor, ...]] = []
         self._read: tuple[Tensor, Tensor] | None = None
@@ -95,6 +96,8 @@ class SearchTrace:
             log_probs_AKV: the log-probabilities of the model.
             allowed_AKV: the same, minus infinity for tokens that a prefix does not allow.
         """
+        if self._check is not None:
+            self._check()
         self._read = log_probs_AKV, allowed_AKV
 
     def extend(

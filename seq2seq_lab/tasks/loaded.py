@@ -80,6 +80,7 @@ class Opening:
         evaluate: scores the run, see `Loaded.evaluate`.
         checksums: the SHA-256 of the weights of each checkpoint.
         search: returns the search of the run with changed settings, and all its settings, as in `conf/search/`.
+        show: returns the page of the run, see `Loaded.show`.
     """
 
     folders: tuple[str, ...]
@@ -90,6 +91,7 @@ class Opening:
     evaluate: Callable[..., dict[str, Any]]
     search: Callable[[tuple[str, ...]], tuple[Search, dict[str, Any]]]
     checksums: tuple[str, ...]
+    show: Callable[..., Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,6 +238,21 @@ class Loaded(OneInput):
         raise UserError(
             f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
+
+    def show(self, sentences: str | Sequence[str], search: str = "beam", size: int = 5) -> Any:
+        """Return the page of the studio for some sentences, without a server; a notebook shows it.
+
+        Its method `save(FILE)` writes the page to a file.
+
+        Args:
+            sentences: one sentence or several ones; of a captioner, files.
+            search: own for that of the run, greedy, beam or sampling.
+            size: the number of hypotheses of beam search, or of samples.
+
+        Raises:
+            UserError: a sentence or the search cannot be used.
+        """
+        return self.opening.show(self, sentences, search, size)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[ScoredText]:
         """Return the log-probability of given outputs by token, word and sentence; see `ScoredText`.

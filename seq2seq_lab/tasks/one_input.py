@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -123,6 +124,7 @@ class OneInput:
         maps: bool = False,
         top: int = TOP,
         before: Traced | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Traced:
         """Return the outputs for an input, and how the search found them.
 
@@ -136,13 +138,16 @@ class OneInput:
             maps: return the attention weights of all layers and heads of a Transformer too.
             top: the number of next tokens of each step.
             before: the trace without the change, of the same arguments; it is not computed again.
+            check: called at each step of the search; it may raise an exception, which ends the search.
 
         Raises:
             UserError: the task has no search, or an argument is not allowed.
         """
         if before is None:
-            given = self.search_input(sentence, search)
+            given = replace(self.search_input(sentence, search), check=check)
             before = trace(given, given.ids(prefix), maps, top)
+        elif before.given is not None:
+            before = replace(before, given=replace(before.given, check=check))
         return before if change is None else trace_changed(before, read_change(change), maps, top)
 
     def alternatives(self, traced: Traced, step: int) -> list[Alternative]:

@@ -68,7 +68,14 @@ class LoadedClassifier(Loaded):
             self.task.vocabulary.classes,
         )
 
-    def trace(self, sentence: str, *arguments: Any, top: int = TOP, **options: Any) -> Traced:
+    def trace(
+        self,
+        sentence: str,
+        *arguments: Any,
+        top: int = TOP,
+        check: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> Traced:
         """Return the classes of a text as a trace with one step and no search: the most probable ones as its next tokens.
 
         Raises:

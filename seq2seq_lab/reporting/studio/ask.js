@@ -1,0 +1,70 @@
+/* Questions to the server, or to the answers that a page without a server has. */
+const page = crypto.getRandomValues(new Uint32Array(3)).join("-").slice(0, 40);
+const answers = new Map(), MOST = 200;
+let saved = null; // of a page without a server: runs, sentences, answers
+
+export class Refused extends Error {}
+
+/* The answers in the page, as JSON that is compressed and in base64; null if the page has a server. */
+export async function readSaved() {
+  const source = at("saved-answers");
+  if (!source) return null;
+  const bytes = Uint8Array.from(atob(source.textContent.trim()), (letter) => letter.charCodeAt(0));
+  saved = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  for (const { name, body, answer } of saved.answers) answers.set(keyOf(name, body), answer);
+  return saved;
+}
+
+export function keyOf(name, body) {
+  const given = Object.entries(body).filter(([, value]) => value !== null && value !== undefined && value.length !== 0);
+  return name + JSON.stringify(given.sort());
+}
+
+export function hasAnswer(name, body) { return answers.has(keyOf(name, body)); }
+
+async function send(name, body) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ page, ...body }) };
+  let reply;
+  try {
+    reply = await fetch(`api/${name}`, options);
+  } catch {
+    noAnswer();
+    throw new Refused("");
+  }
+  if (reply.status === 409) throw new Refused(""); // a newer question replaced this one
+  if (!reply.ok) throw new Refused(await reply.text());
+  return reply;
+}
+
+/* The answer to a question; the same question has the same answer. */
+export async function ask(name, body) {
+  const key = keyOf(name, body);
+  if (answers.has(key)) return answers.get(key);
+  if (saved) throw new Refused("This page has no server. It shows only what was saved in it.");
+  const answer = await (await send(name, body)).json();
+  if (answers.size >= MOST) answers.delete(answers.keys().next().value);
+  answers.set(key, answer);
+  return answer;
+}
+
+export async function askPage(name, body) { return (await send(name, body)).blob(); }
+
+function noAnswer(restarted = false) {
+  at("down").hidden = false;
+  at("down").textContent = restarted ? "The studio was started again. Open the address in its terminal; then this page continues."
+    : "The studio does not answer. Start it again with the same --port; this page continues when it is back.";
+}
+
+/* Show whether the server is there, every two seconds while the page is visible. */
+export function watch() {
+  if (saved) return;
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const reply = await fetch("alive", { signal: AbortSignal.timeout(900) });
+      reply.ok ? at("down").hidden = true : noAnswer(true);
+    } catch {
+      noAnswer();
+    }
+  }, 2000);
+}

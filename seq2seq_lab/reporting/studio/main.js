@@ -1,0 +1,325 @@
+/* The page: its state, the questions that follow from it, and the views of the answers. */
+import { ask, askPage, hasAnswer, readSaved, Refused, watch } from "./ask.js";
+import { showDifference } from "./compare.js";
+import { button, choice, fileOf, keepFocus, numeral, signed, table } from "./draw.js";
+import { drawMap } from "./map.js";
+import { showPicker } from "./picker.js";
+import { drawStep, scopeOf, TABS } from "./step.js";
+import { drawTree, treeTable } from "./tree.js";
+import { columnsOf, drawWords, outputWords, wordOf, wordsTable } from "./words.js";
+
+const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
+const versions = []; // the versions of the sentence, and the one that is shown
+let now = -1, runs = [], live = true, traced = null, step = 0, tab = "next", byWord = true, maps = {};
+
+const shown = () => versions[now];
+const SIZED = { beam: ["search=beam", "search.size=#", "search.nbest=#"], sampling: ["search=sampling", "search.nbest=#"], greedy: ["search=greedy"], own: [] };
+const isSized = (search) => search === "beam" || search === "sampling", sizeOf = ({ search, size }) => isSized(search) ? size : null;
+const bodyOf = (version) => ({ run: version.run, sentence: version.sentence, search: version.search, size: sizeOf(version), prefix: version.prefix, change: version.change });
+
+/* ---- versions: a new one, back and forth */
+
+async function go(changes, label) {
+  const version = { ...(shown() ?? { run: 0, other: null, search: "own", size: 5, prefix: [], change: null }), ...changes, label };
+  await show(version, () => {
+    versions.splice(now + 1);
+    now = versions.push(version) - 1;
+  });
+}
+
+async function show(version, accept) {
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    const answer = await ask("trace", bodyOf(version));
+    accept();
+    traced = answer;
+    version.logProb = answer.outputs[0]?.log_prob ?? null;
+    at("problem").hidden = true;
+    step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
+    keepFocus(draw);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (error.message) {
+      at("problem").hidden = false;
+      at("problem").textContent = error.message;
+    }
+  } finally {
+    document.body.removeAttribute("aria-busy");
+  }
+}
+
+function back(to) {
+  if (to < 0 || to >= versions.length) return;
+  show(versions[to], () => { now = to; });
+}
+
+const best = () => traced.outputs[0];
+const idsBefore = (t) => best().tokens.slice(0, t).map((one) => one.id);
+const force = (one) => go({ prefix: [...idsBefore(step), one.id], step: step + 1 }, `forced “${one.word ?? one.text}” at ${step + 1}`);
+const forceText = (text) => go({ prefix: [...idsBefore(step), text], step: step + 1 }, `forced “${text}” at ${step + 1}`);
+const forceIds = (ids) => go({ prefix: ids, step: ids.length }, ids.length ? `forced the first ${ids.length}` : "nothing forced");
+const change = (given) => go({ change: given, step }, `changed attention${given.step === null || given.step === undefined ? "" : ` at ${given.step + 1}`}: ${given.kind}`);
+
+function attend(column) {
+  if (!live || traced.source.columns !== "tokens") return;
+  const word = column - 1, last = traced.source.word_column_names.length - 1;
+  if (word >= 0 && column < last) go({ change: { kind: `word=${word}`, ...scopeOf(step) }, step }, `all attention on “${traced.source.words[word]}” at ${step + 1}`);
+}
+
+/* ---- what is shown */
+
+function draw() {
+  const version = shown();
+  at("run").value = version.run;
+  at("other").value = version.other ?? "";
+  at("sentence").value = at("saved").value = version.sentence;
+  at("search").value = version.search;
+  at("size").value = version.size;
+  at("size").disabled = !isSized(version.search);
+  at("reads").textContent = runs[version.run].reads;
+  for (const id of ["search", "size"]) at(id).parentNode.hidden = !runs[version.run].searches;
+  at("search-part").hidden = !traced.tree.length;
+  at("undo").disabled = now <= 0;
+  at("redo").disabled = now >= versions.length - 1;
+  summary();
+  views();
+  historyList();
+  compare(version);
+  writeAddress();
+}
+
+async function compare(version) {
+  const map = await showDifference(at("comparison"), at("difference"), version, sizeOf(version), runs, columnsOf(traced.source));
+  if (shown() === version && map) maps.difference = map;
+}
+
+function summary() {
+  const output = best(), version = shown(), { changed } = traced;
+  const facts = [runs[version.run].name, runs[version.run].facts, traced.search ? `search: ${traced.search.name}` : ""].filter(Boolean);
+  at("facts").textContent = facts.join("; ");
+  if (!output) {
+    at("summary").textContent = "There is no output.";
+    return;
+  }
+  at("summary").replaceChildren(isolated(output.text || "(empty)"), " ", element("span", { className: "score", textContent: `log p ${numeral(output.log_prob, 3)}${output.score !== output.log_prob ? `, score ${numeral(output.score, 3)}` : ""}${traced.limit ? `. ${traced.limit}` : ""}` }));
+  const parts = [];
+  if (changed) {
+    const row = (name, text, [without, changedTo]) => [name, text, without, changedTo, signed(changedTo - without)];
+    parts.push(changed.scope, element("div", { className: "scroll" }, table(["", "output", "log p without the change", "log p with it", "Δ"],
+      [row("before", changed.before.text, changed.old_log_probs), row("now", output.text, changed.new_log_probs)])));
+  }
+  const back = [];
+  if (traced.prefix.length) parts.push("Forced: ", isolated(traced.prefix.map((one) => one.text).join(" ")), ". ");
+  if (traced.source.unknown_words.length) parts.push(`Not in the vocabulary: ${traced.source.unknown_words.join(", ")}. `);
+  if (live && changed) back.push(button("attention as before", () => go({ change: null }, "attention as before")));
+  if (live && traced.prefix.length) back.push(button("force nothing", () => go({ prefix: [] }, "nothing forced")));
+  if (back.length) parts.push(element("div", { className: "bar" }, ...back));
+  at("versions").replaceChildren(...parts);
+}
+
+/* The words of the best output that the output before a change does not have. */
+function marked() {
+  return new Set(traced.changed?.words.filter((one) => !one.same && one.after !== null).map((one) => one.after) ?? []);
+}
+
+function views() {
+  drawWords(at("words"), traced, { step, marked: marked(), pick, attend });
+  at("words-table").replaceChildren(wordsTable(traced));
+  at("hint").textContent = traced.no_attention ?? (live ? "Choose an output word to see its step. Choose a source word to give it all attention in that step." : "");
+  drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
+  at("tree-table").replaceChildren(treeTable(traced));
+  steps();
+  heatmaps();
+}
+
+function pick(index) {
+  step = Math.max(0, Math.min(traced.steps.length - 1, index));
+  keepFocus(views);
+  writeAddress();
+}
+
+function steps() {
+  const count = traced.steps.length, output = best();
+  at("step-head").textContent = count ? `Step ${step + 1} of ${count}` : "Step";
+  const context = idsBefore(step).length ? output.tokens.slice(0, step).map((one) => one.text).join(" ") : "the beginning";
+  const arrow = (text, index, disabled, label) => {
+    const made = button(text, () => pick(index), { disabled, ariaLabel: label });
+    made.dataset.name = label;
+    return made;
+  };
+  at("steps").replaceChildren(arrow("←", step - 1, step === 0, "previous step"), arrow("→", step + 1, step >= count - 1, "next step"),
+    element("span", { className: "note" }, "after ", isolated(context)));
+  const names = Object.keys(TABS).filter((name) => live || name === "next");
+  const tabs = names.map((name) => {
+    const made = button(TABS[name], () => { tab = name; steps(); at("tabs").querySelector("[aria-selected=true]").focus(); writeAddress(); }, { role: "tab", id: `tab-${name}`, tabIndex: name === tab ? 0 : -1, ariaSelected: name === tab });
+    made.setAttribute("aria-controls", "panel");
+    made.onkeydown = (event) => {
+      const next = names[names.indexOf(name) + ({ ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0)];
+      if (next && next !== name) {
+        event.preventDefault();
+        at(`tab-${next}`).click();
+      }
+    };
+    return made;
+  });
+  at("tabs").replaceChildren(...tabs);
+  at("panel").setAttribute("aria-labelledby", `tab-${tab}`);
+  drawStep(at("panel"), tab, { traced, step, live, force, forceText, change, question: (name, more) => ask(name, { ...bodyOf(shown()), ...more }) });
+}
+
+function heatmaps() {
+  const place = at("map"), output = best(), words = byWord && output?.word_attention && traced.source.word_column_names.length;
+  place.replaceChildren();
+  delete maps.attention;
+  at("attention").hidden = !output?.attention;
+  if (!output?.attention) return;
+  const rows = words ? outputWords(output).map((one) => one.text) : output.tokens.map((one) => one.text), z = words ? output.word_attention : output.attention;
+  const mean = (column) => rows.map((_, i) => {
+    const own = column.filter((_, t) => wordOf(output, t) === i);
+    return own.reduce((sum, one) => sum + one, 0) / Math.max(1, own.length);
+  });
+  const margins = words ? Object.fromEntries(Object.entries(output.margins).map(([name, column]) => [name, mean(column)])) : output.margins;
+  const starts = words ? outputWords(output).map((one) => one.step) : null;
+  place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
+    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1; beside it the sums on <sos>, <eos> and punctuation" : "1" }), ...(live && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
+  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, margins, row: words ? wordOf(output, step) : step,
+    pick: (row) => pick(starts ? starts[row] : row), edit: live && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
+}
+
+const short = (text) => [...text].length > 70 ? [...text].slice(0, 70).join("") + "…" : text;
+
+function historyList() {
+  at("history").replaceChildren(...versions.map((version, index) => {
+    const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.logProb !== null && version.logProb !== null && version.logProb !== undefined;
+    const made = button(`${short(version.label)}${same ? `, Δ log p ${signed(version.logProb - before.logProb)}` : ""}`, () => back(index));
+    if (index === now) made.setAttribute("aria-current", "true");
+    return element("li", {}, made);
+  }));
+}
+
+/* ---- the address, and files to take along */
+
+function writeAddress() {
+  if (location.protocol === "about:") return; // in a notebook
+  const state = new URLSearchParams({ step, tab });
+  for (const name of KEPT) if (shown()[name] !== null && shown()[name]?.length !== 0) state.set(name, JSON.stringify(shown()[name]));
+  history.replaceState(null, "", `#${state}`);
+}
+
+function readAddress() {
+  const state = new URLSearchParams(location.hash.slice(1)), found = {};
+  try {
+    for (const name of KEPT) if (state.has(name)) found[name] = JSON.parse(state.get(name));
+  } catch {
+    at("problem").hidden = false;
+    at("problem").textContent = "The address of this page is not complete.";
+    return {};
+  }
+  if (!(found.run in runs)) delete found.run;
+  if (!(found.other in runs)) delete found.other;
+  if (state.get("tab") in TABS && live) tab = state.get("tab");
+  if (/^\d+$/.test(state.get("step") ?? "")) found.step = Number(state.get("step"));
+  return found;
+}
+
+/* The command that prints what the page shows. */
+function command() {
+  const { run, sentence, prefix, change, search, size } = shown(), python = (value) => JSON.stringify(value).replace(/:null/g, ": None").replace(/:true/g, ": True").replace(/:false/g, ": False");
+  const more = [`search=${python(SIZED[search].map((one) => one.replace("#", size)))}`, ...(prefix.length ? [`prefix=${python(prefix)}`] : []), ...(change ? [`change=${python(change)}`] : [])];
+  const code = `import json, seq2seq_lab; run = seq2seq_lab.load(${python(runs[run].folder)}); print(json.dumps(run.trace(${python(sentence)}, ${more.join(", ")}).as_json()))`;
+  return `python -c '${code.replaceAll("'", "'\\''")}'`;
+}
+
+function exports() {
+  const copied = (name, textOf) => {
+    const made = button(name, async () => {
+      await navigator.clipboard.writeText(textOf());
+      made.textContent = "copied";
+    });
+    return made;
+  };
+  const figure = (id) => () => fileOf(at(id).querySelector("svg"));
+  const rows = [["words", figure("words")], ["search", figure("tree")], ["attention", () => maps.attention.svg(best().text)]].map(([name, svgOf]) => {
+    const bar = savingBar(`studio_${name}`, svgOf);
+    bar.prepend(element("span", { textContent: `${name}:` }));
+    return bar;
+  });
+  const several = element("textarea", { ariaLabel: "sentences, one a line", dir: "auto" }), save = button("save as one page", async () => {
+    try {
+      const { run, other, search } = shown(), sentences = several.value.split("\n").filter((one) => one.trim());
+      download(await askPage("export", { run, other, search, size: sizeOf(shown()), sentences }), "studio.html");
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      at("problem").hidden = false;
+      at("problem").textContent = error.message;
+    }
+  });
+  const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
+  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "One sentence a line, at most 20. The page opens from a file." })));
+  part.ontoggle = () => { if (!several.value) several.value = known(); };
+  at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), copied("copy as command", command)), ...rows, part);
+}
+
+/* ---- start */
+
+function controls() {
+  const name = (run, index) => element("option", { value: index, textContent: run.name });
+  at("run").replaceChildren(...runs.map(name));
+  at("other").replaceChildren(element("option", { value: "", textContent: "no other run" }), ...runs.map(name));
+  at("others").hidden = runs.length < 2;
+  const fresh = (changes) => ({ sentence: at("sentence").value, prefix: [], change: null, step: 0, ...changes });
+  at("ask").onsubmit = (event) => {
+    event.preventDefault();
+    const sentence = at("sentence").value;
+    go(fresh({ search: at("search").value, size: Math.max(1, Number(at("size").value) || 1) }), `“${sentence}”`);
+  };
+  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`);
+  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`);
+  at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
+  at("size").onchange = () => go({ size: Math.max(1, Number(at("size").value) || 1) }, `size ${at("size").value}`);
+  at("undo").onclick = () => back(now - 1);
+  at("redo").onclick = () => back(now + 1);
+  at("examples").ontoggle = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea")) return;
+    const move = { z: event.shiftKey ? 1 : -1, y: 1 }[event.key.toLowerCase()];
+    if (move) {
+      event.preventDefault();
+      back(now + move);
+    }
+  });
+  themed = () => { for (const map of Object.values(maps)) map.paint(); };
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (traced && innerWidth !== width) keepFocus(views);
+    width = innerWidth;
+  });
+}
+
+async function start() {
+  const saved = await readSaved();
+  live = saved === null;
+  document.body.classList.toggle("offline", !live);
+  try {
+    runs = live ? await ask("runs", {}) : saved.runs;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    at("problem").hidden = false;
+    at("problem").textContent = error.message;
+    return;
+  }
+  controls();
+  exports();
+  watch();
+  const given = readAddress(), first = { ...runs[given.run ?? 0].first, ...(live ? {} : saved.first), ...given };
+  if (!live) {
+    at("saved").hidden = false;
+    at("sentence").hidden = true;
+    at("saved").replaceChildren(...saved.sentences.map((text) => element("option", { textContent: text })));
+    at("saved").onchange = () => go({ sentence: at("saved").value, step: 0 }, `“${at("saved").value}”`);
+  }
+  if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
+  await go(first, `“${first.sentence}”`);
+}
+
+start();

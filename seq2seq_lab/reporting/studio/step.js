@@ -1,0 +1,101 @@
+/* One step of the output: the next words, and a row of attention to change. */
+import { Refused } from "./ask.js";
+import { button, choice, roving, share } from "./draw.js";
+import { moved } from "./map.js";
+
+const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
+  ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
+const SCOPES = [["step", "this step only"], ["from", "from here on"], ["all", "every step"]];
+const chosen = { kind: "uniform", scope: "step" };
+export const TABS = { next: "Next words", attention: "Move attention" };
+
+const pieces = (one) => one.pieces.length > 1 ? one.pieces.join(" · ") : "";
+const wordIn = (one) => one.word ?? one.text;
+
+/* The most probable words of a step, each with a bar; after a change, with the bar before it. */
+function nextWords(panel, { traced, step, force, forceText, live, question }) {
+  const now = traced.steps[step], before = traced.changed?.before_steps[step];
+  const earlier = new Map(before?.top.map((one) => [one.id, one]) ?? []), later = new Map(now.top.map((one) => [one.id, one]));
+  const all = [...now.top, ...[...earlier.values()].filter((one) => !later.has(one.id))];
+  const meter = (one, className, name) => element("div", { className: `meter ${className}`, title: one ? `${name}${share(one.log_prob)}` : "" });
+  const rows = all.map((one) => {
+    const name = live ? button(wordIn(one), () => force(one), { title: pieces(one), ariaLabel: `${wordIn(one)}, ${share(one.log_prob)}: force it` }) : element("span", { textContent: wordIn(one) });
+    if (one.id === now.token) name.className = "forced-word";
+    const bars = element("div"), cells = [];
+    for (const [found, className, label] of before ? [[earlier.get(one.id), "before", "before: "], [later.get(one.id), "", "now: "]] : [[one, "", ""]]) {
+      const bar = meter(found, className, label);
+      bar.style.width = `${found ? 100 * Math.exp(found.log_prob) : 0}%`;
+      bars.append(bar);
+      cells.push(element("td", { className: "number", textContent: found ? share(found.log_prob) : "–" }));
+    }
+    return element("tr", {}, element("td", { dir: "auto" }, name), ...cells, element("td", {}, bars));
+  });
+  const heads = ["word", ...(before ? ["before", "now"] : ["p"]), ""].map((textContent) => element("th", { scope: "col", textContent }));
+  const input = element("input", { ariaLabel: "a word to force", placeholder: "another word", dir: "auto", autocomplete: "off" });
+  const form = element("form", { className: "bar live" }, input, element("button", { textContent: "force it" }));
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    if (input.value.trim()) forceText(input.value.trim());
+  };
+  panel.append(element("table", { className: "bars" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)), form,
+    element("p", { className: "note", textContent: `Entropy ${now.entropy.toFixed(2)} nats.${live ? " Choose a word to force it here; the search continues after it." : ""}` }));
+  if (!live) return;
+  const buttons = rows.map((row) => row.querySelector("button"));
+  roving("next", buttons, (index, key) => ({ ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: buttons.length - 1 })[key]);
+  if (hasPieces(traced)) completeWords(all, buttons, () => question("alternatives", { step }));
+}
+
+/* Whether a word of the input or of an output has several tokens. */
+function hasPieces({ source, outputs }) {
+  return [source.tokens, ...outputs.map((one) => one.tokens)].some((tokens) => tokens.some((one, i) => i && one.word !== null && one.word === tokens[i - 1].word));
+}
+
+/* Write whole words in place of their first pieces. */
+async function completeWords(all, buttons, question) {
+  let found;
+  try {
+    found = await question();
+  } catch (error) {
+    if (error instanceof Refused) return; // the pieces stay
+    throw error;
+  }
+  for (const one of found) {
+    const index = all.findIndex((other) => other.id === one.id);
+    if (index >= 0 && one.word !== null) Object.assign(buttons[index], { textContent: one.word, title: one.pieces.join(" · ") });
+  }
+}
+
+/* The row of a step with a slider for each column. */
+function editor(panel, { traced, step, change }) {
+  const weights = traced.outputs[0].attention?.[step], names = traced.source.column_names;
+  if (!weights) {
+    panel.append(element("p", { textContent: traced.no_attention ?? "This step has no attention weights." }));
+    return;
+  }
+  const scope = choice(SCOPES, chosen.scope, (value) => { chosen.scope = value; }, "which steps");
+  const apply = (more) => change({ ...more, step: chosen.scope === "all" ? null : step, scope: chosen.scope });
+  const kind = choice(KINDS, chosen.kind, (value) => { chosen.kind = value; }, "kind of change");
+  const rows = weights.map((weight, column) => {
+    const slider = element("input", { type: "range", min: 0, max: 1, step: .01, value: weight, ariaLabel: `weight on ${names[column]}` }), value = element("span", { textContent: weight.toFixed(2) });
+    slider.oninput = () => { value.textContent = Number(slider.value).toFixed(2); };
+    slider.onchange = () => apply({ kind: "weights", weights: moved(weights, column, Number(slider.value)) });
+    return element("tr", {}, element("td", {}, isolated(names[column])), element("td", {}, slider), element("td", { className: "number" }, value),
+      element("td", {}, button("all", () => apply({ kind: "weights", weights: weights.map((_, i) => Number(i === column)) }), { ariaLabel: `all weight on ${names[column]}` })));
+  });
+  panel.append(element("div", { className: "bar" }, element("label", {}, "Change ", scope)),
+    element("div", { className: "bar" }, kind, button("apply", () => apply({ kind: chosen.kind }))),
+    element("div", { className: "limited" }, element("table", { className: "rows" }, element("tbody", {}, ...rows))),
+    element("p", { className: "note", textContent: "A weight that you move takes from the others in proportion, or gives to them. Choosing a source word in the picture gives it all weight." }));
+}
+
+export function scopeOf(step) { return { step: chosen.scope === "all" ? null : step, scope: chosen.scope }; }
+
+/* Show a tab of a step in an element. */
+export function drawStep(panel, tab, context) {
+  panel.replaceChildren();
+  if (!context.traced.steps[context.step]) {
+    panel.append(element("p", { className: "note", textContent: "This task has no steps." }));
+    return;
+  }
+  ({ next: nextWords, attention: editor })[tab](panel, context);
+}

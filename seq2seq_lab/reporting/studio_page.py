@@ -1,0 +1,234 @@
+"""The page of the studio: its files for the server, and pages without a server."""
+
+import base64
+import gzip
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from seq2seq_lab.analysis.difference import difference
+from seq2seq_lab.analysis.plain import plain
+from seq2seq_lab.analysis.traced import Traced
+from seq2seq_lab.config.run_folders import DEMO, is_demo
+from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.files import write_atomically
+from seq2seq_lab.reporting.frame import read
+
+PAGE, STYLE, SCRIPT, SHARED = "studio.html", "studio.css", "studio.js", "shared.js"
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+STYLES = ("base.css", "studio/studio.css")
+COMMON = ("theme.js", "parts.js", "weights.js")  # scripts of all pages
+# The modules of the page, each after those that it imports.
+MODULES = ("ask", "draw", "words", "tree", "map", "step", "picker", "compare", "main")
+IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.M)
+EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
+INDENT = re.compile(r"^ +", re.M)
+
+# The settings of the searches that the page offers; {} is their size. `own`: the search of the run.
+SEARCHES: dict[str, tuple[str, ...]] = {
+    "own": (),
+    "greedy": ("search=greedy",),
+    "beam": ("search=beam", "search.size={}", "search.nbest={}"),
+    "sampling": ("search=sampling", "search.nbest={}"),
+}
+UNSIZED = ("own", "greedy")
+TITLE = "Studio"
+DIGITS = 4  # after the decimal point, of attention weights
+HEIGHT = 900  # pixels, of the page in a notebook
+
+
+def file_of(name: str) -> str | None:
+    """Return the text of a file of the page for the server; None if there is none."""
+    return _files().get(name)
+
+
+def media_type(name: str) -> str:
+    """Return the type of a file of the page."""
+    return MEDIA_TYPES[name[name.rindex(".") :]]
+
+
+@cache
+def _files() -> dict[str, str]:
+    links = f'<link rel="stylesheet" href="{STYLE}">'
+    scripts = f'<script src="{SHARED}"></script>\n<script src="{SCRIPT}"></script>'
+    return {
+        PAGE: _page(TITLE, links, scripts),
+        STYLE: "".join(map(read, STYLES)),
+        SHARED: shared(),
+        SCRIPT: bundle(),
+    }
+
+
+@dataclass(frozen=True)
+class ChosenSearch:
+    """A search of the page.
+
+    Attributes:
+        name: one of `SEARCHES`.
+        size: the number of hypotheses.
+    """
+
+    name: str
+    size: int
+
+    @property
+    def settings(self) -> list[str]:
+        """Its settings, for `Loaded.trace`."""
+        return [setting.format(self.size) for setting in SEARCHES[self.name]]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a question that choose it."""
+        return {"search": self.name, **({} if self.name in UNSIZED else {"size": self.size})}
+
+
+def about(name: str, run: Any) -> dict[str, Any]:
+    """Return what the page shows of a run; see `seq2seq_lab.load`.
+
+    Args:
+        name: as the user named it.
+    """
+    return {
+        "name": name,
+        "folder": DEMO if is_demo(run.folder) else str(run.folder),
+        "facts": str(run).removeprefix(f"run: {run.folder}, "),
+        "reads": "Image" if run.reads == "files" else "Beginning" if run.reads_targets_only else "Sentence",
+        "searches": run.config.search is not None,
+    }
+
+
+def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced]) -> dict[str, Any]:
+    """Return how the outputs of two runs differ as values of JSON, see `Difference`; of the traces the outputs only."""
+    found = difference(run_a, run_b, sentence, traces=traces)
+    names = ("words", "attention", "no_attention", "parting", "log_probs")
+    a, b = ({"text": one.best.text, "words": one.best.words} for one in traces)
+    return {"a": a, "b": b, **{name: plain(getattr(found, name)) for name in names}}
+
+
+def saved_page(
+    runs: Sequence[tuple[str, Any]],
+    sentences: Sequence[str],
+    search: ChosenSearch,
+    check: Callable[[], None] | None = None,
+) -> str:
+    """Return a page without a server that shows the search of one or two runs for some sentences.
+
+    The numbers of the page are those of `trace` and `difference`; attention weights are rounded to `DIGITS`.
+
+    Args:
+        runs: the name and the opened run of one or two runs.
+        check: see `OneInput.trace`.
+
+    Raises:
+        UserError: a sentence cannot be read.
+    """
+    first = {"run": 0, "other": 1 if len(runs) == 2 else None, "sentence": sentences[0], **search.fields}
+    answers = []
+    for sentence in sentences:
+        fields = {"sentence": sentence, **search.fields}
+        traces = [run.trace(sentence, search=search.settings, check=check) for _, run in runs]
+        for index, traced in enumerate(traces):
+            answers.append({"name": "trace", "body": {"run": index, **fields}, "answer": reduced(traced)})
+        if len(runs) == 2:
+            (_, run_a), (_, run_b) = runs
+            answer = compared(run_a, run_b, sentence, (traces[0], traces[1]))
+            answer["attention"] = rounded(answer["attention"])
+            answers.append({"name": "difference", "body": {"run": 0, "other": 1, **fields}, "answer": answer})
+    saved = {
+        "runs": [about(name, run) for name, run in runs],
+        "sentences": [*sentences],
+        "first": first,
+        "answers": answers,
+    }
+    text = json.dumps(saved, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    data = f'<script type="text/plain" id="saved-answers">{packed}</script>'
+    style = f"<style>\n{''.join(map(read, STYLES))}</style>"
+    scripts = f"{data}\n<script>\n{shared()}</script>\n<script>\n{bundle()}</script>"
+    return _page(f"{TITLE}: {sentences[0]}", style, scripts)
+
+
+def reduced(traced: Traced) -> dict[str, Any]:
+    """Return what the page shows of a search: attention and the most probable tokens of each step of the best output only.
+
+    Attention weights are rounded to `DIGITS`; no other number is.
+    """
+    found = traced.as_json()
+    for node in found["tree"]:
+        node["top"] = []
+    best, *others = found["outputs"]
+    for output in others:
+        output.update(attention=None, word_attention=None, margins={}, links=[])
+    for kind in ("attention", "word_attention"):
+        best[kind] = rounded(best[kind])
+    best["margins"] = {name: rounded([row])[0] for name, row in best["margins"].items()}
+    return found
+
+
+def rounded(rows: Any) -> Any:
+    """Return rows of weights, rounded to `DIGITS`; None instead of none."""
+    if rows is None:
+        return None
+    return [[None if one is None else round(one, DIGITS) for one in row] for row in rows]
+
+
+@dataclass(frozen=True)
+class SavedPage:
+    """A page without a server, which a notebook shows.
+
+    Attributes:
+        html: its text.
+    """
+
+    html: str
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file."""
+        write_atomically(Path(path), self.html)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.html)}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
+
+
+def show(run: Any, sentences: str | Sequence[str], search: str, size: int) -> SavedPage:
+    """Return the page of a run for some sentences; see `Loaded.show`.
+
+    Raises:
+        UserError: no sentences, or an unknown search.
+    """
+    lines = [sentences] if isinstance(sentences, str) else [*sentences]
+    if not lines:
+        raise UserError("show: sentences=[] is not allowed. Give one sentence or more.")
+    search = search if run.config.search is not None else "own"
+    require(search in SEARCHES, "search", search, ", ".join(SEARCHES))
+    return SavedPage(saved_page([(run.folder.name, run)], lines, ChosenSearch(search, size)))
+
+
+def _page(title: str, head: str, scripts: str) -> str:
+    return Template(read("studio/studio.html")).substitute(
+        title=html.escape(title), head=head, scripts=scripts
+    )
+
+
+def shared() -> str:
+    """Return the scripts that the page shares with other pages."""
+    return "".join(map(read, COMMON))
+
+
+def bundle() -> str:
+    """Return the modules of the page as one script; each is a function that returns what it exports."""
+    return '"use strict";\n' + "".join(map(_module, MODULES))
+
+
+def _module(name: str) -> str:
+    text = read(f"studio/{name}.js")
+    exports = ", ".join(found[2] for found in EXPORT.finditer(text))
+    text = IMPORT.sub(r"const \1 = \2_js;", text)
+    text = EXPORT.sub(r"\1 \2", text)
+    return f"const {name}_js = (() => {{\n{INDENT.sub('', text)}return {{ {exports} }};\n}})();\n"

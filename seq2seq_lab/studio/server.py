@@ -1,0 +1,160 @@
+"""The server of the studio: files of the page, and questions to the runs as JSON."""
+
+import asyncio
+import errno
+import json
+import logging
+import socket
+from typing import Any
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting import studio_page
+from seq2seq_lab.studio.fields import FieldError, Fields
+from seq2seq_lab.studio.gate import HEADERS, Gate
+from seq2seq_lab.studio.questions import QUESTIONS, Studio
+from seq2seq_lab.studio.workers import QueueFull, Superseded
+
+LONGEST_BODY = 64 * 1024  # bytes
+BODY_SECONDS = 10.0
+COMPRESSED = 1000  # bytes; shorter answers are sent as they are
+LONGEST_PAGE_NAME = 40
+
+log = logging.getLogger(__name__)
+
+
+def application(studio: Studio, gate: Gate) -> Any:
+    """Return the studio as an ASGI application.
+
+    It answers GET of a file of the page, and POST to `api/NAME` of a question of `questions.QUESTIONS`, an object of JSON.
+    An error has the status 4xx and a text that names the field.
+
+    Raises:
+        UserError: the packages of the extra `studio` are not installed.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.middleware.gzip import GZipMiddleware
+        from starlette.requests import ClientDisconnect, Request
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError as error:
+        raise UserError('The studio needs a server: pip install "seq2seq_lab[studio]".') from error
+
+    def answer(body: str, status: int = 200, media_type: str = "text/plain", **more: str) -> Response:
+        return Response(body, status, {**HEADERS, **more}, media_type)
+
+    async def file(request: Request) -> Response:
+        name = request.path_params.get("name", studio_page.PAGE)
+        if name == "alive":
+            return answer("yes")
+        text = studio_page.file_of(name)
+        if text is None:
+            return answer("The studio has no such file.", 404)
+        return answer(text, 200, studio_page.media_type(name))
+
+    async def question(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in QUESTIONS:
+            return answer(f"The studio has no such question. Questions: {', '.join(QUESTIONS)}.", 404)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return answer("The body of a question has the type application/json.", 415)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await read(request)
+        except TimeoutError:
+            return answer(f"The request was not complete after {BODY_SECONDS:g} s.", 408)
+        except ClientDisconnect:
+            return answer("The request ended early.", 400)
+        if body is None:
+            return answer(f"The body of a question has at most {LONGEST_BODY:,} bytes.", 413)
+        return await asked(name, body)
+
+    async def read(request: Request) -> bytes | None:
+        """Return the body; None if it is too long."""
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > LONGEST_BODY:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
+    async def asked(name: str, body: bytes) -> Response:
+        try:
+            fields = Fields.of(body)
+            page = fields.text("page", LONGEST_PAGE_NAME, "")
+            runs, call = QUESTIONS[name](studio, fields)
+            fields.close()
+            found = await asyncio.wrap_future(studio.submit((page, name), runs, call))
+        except FieldError as error:
+            return answer(str(error), 400)
+        except UserError as error:
+            return answer(str(error), 422)
+        except Superseded:
+            return answer("A newer request of this page replaced this one.", 409)
+        except QueueFull:
+            return answer("The run is busy. Try again in a moment.", 429, **{"Retry-After": "1"})
+        except Exception:
+            log.exception("error in the question %s", name)
+            return answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)
+        if isinstance(found, str):  # a page
+            return answer(found, 200, "text/html")
+        return answer(json.dumps(found, ensure_ascii=False, allow_nan=False), 200, "application/json")
+
+    async def missing(request: Request, error: Any) -> Response:
+        return answer(str(error.detail), error.status_code)
+
+    routes = [Route("/", file), Route("/{name}", file), Route("/api/{name}", question, methods=["POST"])]
+    handlers: Any = {404: missing, 405: missing}
+    inner = GZipMiddleware(Starlette(routes=routes, exception_handlers=handlers), minimum_size=COMPRESSED)
+
+    async def gated(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":  # a WebSocket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope)
+        reply = gate.reply(request.url.query, request.headers)
+        if reply is None:
+            await inner(scope, receive, send)
+            return
+        more = {} if reply.cookie is None else {"Set-Cookie": reply.cookie}
+        await answer(reply.text, reply.status, reply.media_type, **more)(scope, receive, send)
+
+    return gated
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket of the loopback interface.
+
+    Args:
+        port: 0 for a free one.
+
+    Raises:
+        UserError: the port is in use or reserved.
+    """
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise UserError(
+            f"--port={port}: {error.strerror}. Choose another port, or leave it out for a free one."
+        ) from error
+
+
+def server(studio: Studio, gate: Gate) -> Any:
+    """Return the server; its method `run(sockets=[…])` serves until the process is interrupted."""
+    app = application(studio, gate)
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)

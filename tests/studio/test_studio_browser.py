@@ -1,0 +1,196 @@
+"""The page of the studio in a browser: every view by mouse and by keyboard, in a wide and a narrow window."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import browsers
+from demo_models import demo, demo_with
+from extras import needs
+from studios import Client, serving
+
+from seq2seq_lab.studio.questions import Opened, Studio
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, needs("playwright", "dev")]
+SENTENCE = "the old king does not sleep."
+WIDE, NARROW = (1280, "light"), (400, "dark")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    runs = [Opened("demo", demo()), Opened("random", demo_with("bahdanau", "additive"))]
+    with serving(Studio(runs)) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=browsers()[0], args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(params=[WIDE, NARROW], ids=["wide", "narrow"])
+def page(request: pytest.FixtureRequest, browser: Any, client: Client) -> Iterator[Any]:
+    """An open page. It fails if the browser reports an error, or if the page is wider than the window."""
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems: list[str] = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and problems.append(message.text))
+    page.on("request", lambda sent: client_only(sent.url, client) or problems.append(sent.url))
+    page.goto(f"http://127.0.0.1:{client.port}/?token={client.gate.token}")
+    page.wait_for_selector("#words svg")
+    assert "token" not in page.url
+    ask(page, SENTENCE)
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert problems == []
+    context.close()
+
+
+def client_only(url: str, client: Client) -> bool:
+    return url.startswith((f"http://127.0.0.1:{client.port}/", "data:", "blob:"))
+
+
+def ask(page: Any, sentence: str) -> None:
+    page.fill("#sentence", sentence)
+    page.press("#sentence", "Enter")
+    settled(page)
+
+
+def settled(page: Any) -> None:
+    page.wait_for_selector("body:not([aria-busy])", state="attached")
+
+
+def output(page: Any) -> str:
+    return str(page.inner_text("#summary bdi"))
+
+
+def test_by_mouse(page: Any) -> None:
+    first = output(page)
+    assert first == demo().trace(SENTENCE, search=["search=beam", "search.size=5"]).outputs[0].text
+    numbers = page.inner_text("#summary .score")
+
+    # Force another word, and take it back.
+    page.click("#words g[aria-label^='roi,']")
+    page.click("table.bars tbody tr:nth-child(2) button")
+    settled(page)
+    forced = output(page)
+    assert forced != first
+    assert "Forced" in page.inner_text("#versions")
+    page.click("#undo")
+    settled(page)
+    assert (output(page), page.inner_text("#summary .score")) == (first, numbers)
+    page.click("#redo")
+    settled(page)
+    assert output(page) == forced
+    page.click("#history li:nth-child(2) button")
+    settled(page)
+    assert output(page) == first
+
+    # Force a typed word, and a box of the tree.
+    page.fill("#panel input", "reine")
+    page.click("#panel form button")
+    settled(page)
+    assert "reine" in output(page)
+    page.click("#undo")
+    settled(page)
+    page.locator("#tree g.node.kept").nth(2).click()
+    settled(page)
+    assert "Forced" in page.inner_text("#versions")
+    page.click("#undo")
+    settled(page)
+
+    # Move attention to a word, and in the list of weights.
+    page.click("#words g[aria-label='not']")
+    settled(page)
+    assert "Δ" in page.inner_text("#versions")
+    page.click("#undo")
+    settled(page)
+    page.get_by_role("tab", name="Move attention").click()
+    page.select_option("#panel select >> nth=0", "all")
+    page.click("#panel button:has-text('apply')")
+    settled(page)
+    assert output(page) != first
+    page.click("#undo")
+    settled(page)
+
+    # The other run, and a test sentence.
+    page.select_option("#other", "1")
+    settled(page)
+    page.wait_for_selector("#difference table")
+    page.click("#examples summary")
+    page.click("#picker tbody tr:nth-child(3) button")
+    settled(page)
+    assert page.input_value("#sentence") == page.inner_text("#picker tbody tr:nth-child(3) button")
+
+
+def test_by_keyboard(page: Any) -> None:
+    first = output(page)
+
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+        settled(page)
+
+    def focus(name: str) -> None:
+        """Press Tab until an element has the focus."""
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            label = page.evaluate(
+                "document.activeElement.dataset.name ?? document.activeElement.ariaLabel ?? document.activeElement.id"
+            )
+            if label.startswith(name):
+                return
+        raise AssertionError(f"Tab does not reach {name}")
+
+    focus("output")
+    press("ArrowRight", "ArrowRight", "Enter")
+    assert page.inner_text("#step-head").startswith("Step 3 ")
+    assert page.evaluate("document.activeElement.dataset.name") == "output 2"
+    focus("node")
+    press("ArrowRight", "ArrowDown")
+    assert "pruned" in page.inner_text("#tree-note") or "rank" in page.inner_text("#tree-note")
+    focus("map")
+    press("ArrowDown", "ArrowRight", "Enter")
+    focus("next step")
+    press("Enter")
+    focus("tab-next")
+    focus("next")
+    press("ArrowDown", "Enter")
+    assert "Forced" in page.inner_text("#versions")
+    page.keyboard.press("Control+z")
+    settled(page)
+    assert output(page) == first
+
+
+def test_the_address_has_the_state_without_the_token(page: Any, client: Client) -> None:
+    page.click("#words g[aria-label^='roi,']")
+    page.click("table.bars tbody tr:nth-child(2) button")
+    settled(page)
+    forced, address = output(page), page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("#words svg")
+    assert output(page) == forced
+    assert client.gate.token not in address
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
+    demo().show([SENTENCE, "where is the dog?"]).save(tmp_path / "saved.html")
+    first = output(page)
+    saved = page.context.new_page()
+    saved.goto((tmp_path / "saved.html").as_uri())
+    saved.wait_for_selector("#words svg")
+    assert output(saved) == first
+    saved.select_option("#saved", "where is the dog?")
+    settled(saved)
+    assert output(saved) != first
+    assert not saved.is_visible("#undo >> xpath=ancestor::main")
+    saved.close()

@@ -1,0 +1,84 @@
+"""The files of the page, the list of test sentences, and pages without a server."""
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from demo_models import demo
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting import studio_page
+from seq2seq_lab.reporting.runs import read_finished
+from seq2seq_lab.studio.picker import examples
+
+SENTENCES = ["the old king does not sleep.", "where is the dog?"]
+
+
+def test_the_page_is_small() -> None:
+    names = (studio_page.PAGE, studio_page.STYLE, studio_page.SHARED, studio_page.SCRIPT)
+    assert sum(len(gzip.compress((studio_page.file_of(name) or "").encode())) for name in names) <= 25_000
+
+
+def test_the_modules_are_joined_in_the_order_of_their_imports() -> None:
+    bundle = studio_page.bundle()
+    assert "import {" not in bundle
+    assert not re.search(r"^export ", bundle, re.M)
+    used = [match[1] for match in re.finditer(r"= (\w+)_js;", bundle)]
+    assert {*used} < {*studio_page.MODULES}
+    for name in used:
+        assert bundle.index(f"const {name}_js") < bundle.index(f"= {name}_js;")
+
+
+def test_the_examples_are_the_recorded_ones() -> None:
+    run = demo()
+    found = examples(run.folder)
+    recorded = read_finished(run.folder, for_page=True)
+    columns = dict(zip(found["heads"], zip(*found["rows"], strict=True), strict=True))
+    assert columns["input"] == tuple(one["input"] for one in recorded.examples)
+    assert columns["score"] == tuple(one["score"] for one in recorded.examples)
+    hits, _, links, _ = recorded.statistics["aer"].sum(0)
+    assert links > hits > 0
+    assert min(columns["AER"]) == 0
+    assert 0 < max(columns["AER"]) <= 1
+    assert sum(columns["loop"]) == recorded.statistics["loops"][:, 0].sum()
+
+
+def test_a_run_without_recorded_outputs_has_the_reason(tmp_path: Path) -> None:
+    found = examples(tmp_path)
+    assert found["rows"] == []
+    assert "not finished" in found["note"]
+
+
+def test_a_saved_page_has_the_numbers_of_the_methods_and_needs_nothing_else() -> None:
+    page = demo().show(SENTENCES)
+    packed = re.search(r'id="saved-answers">([^<]*)<', page.html)
+    assert packed
+    saved = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    assert saved["sentences"] == SENTENCES
+    for one, sentence in zip(saved["answers"], SENTENCES, strict=True):
+        answer = demo().trace(sentence, search=["search=beam", "search.size=5", "search.nbest=5"]).as_json()
+        assert one["name"] == "trace"
+        best, saved_best = answer["outputs"][0], one["answer"]["outputs"][0]
+        np.testing.assert_allclose(saved_best["attention"], best["attention"], atol=0.5e-4)
+        rounded = ("attention", "word_attention", "margins")
+        assert saved_best | dict.fromkeys(rounded) == best | dict.fromkeys(rounded)
+        assert one["answer"]["steps"] == answer["steps"]
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page.html)
+    assert "<iframe srcdoc=" in page._repr_html_()
+
+
+def test_a_saved_page_of_twenty_sentences_is_small(tmp_path: Path) -> None:
+    run = demo()
+    sentences = [row[0] for row in examples(run.folder)["rows"][:20]]
+    run.show(sentences).save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size <= 300_000
+
+
+@pytest.mark.parametrize(("arguments", "key"), [(([],), "sentences"), (("a", "wide"), "search")])
+def test_show_refuses(arguments: tuple[object, ...], key: str) -> None:
+    with pytest.raises(UserError, match=key):
+        demo().show(*arguments)

@@ -1,0 +1,235 @@
+"""The server of the studio: who may use it, and what it refuses."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from demo_models import demo
+from studios import Client, serving
+
+from seq2seq_lab.reporting import studio_page
+from seq2seq_lab.studio import questions, server, workers
+from seq2seq_lab.studio.questions import Opened, Studio
+
+SENTENCE = "the old king does not sleep."
+GREEDY = {"run": 0, "sentence": SENTENCE, "search": "greedy"}
+
+
+@pytest.fixture(scope="module")
+def studio() -> Studio:
+    return Studio([Opened("demo", demo())])
+
+
+@pytest.fixture(scope="module")
+def client(studio: Studio) -> Iterator[Client]:
+    with serving(studio, "hub.example.org") as one:
+        yield one
+
+
+def test_nothing_is_sent_without_the_cookie(client: Client) -> None:
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/studio.js"),
+        ("GET", "/none"),
+        ("POST", "/api/runs"),
+        ("PUT", "/"),
+    ):
+        reply = client.send(method, path, Cookie="")
+        assert reply.status == 403
+        assert "terminal" in reply.text
+    assert client.send("GET", "/", Cookie=f"{client.cookie}0").status == 403
+    assert client.send("GET", "/?token=0", Cookie="").status == 403
+    assert client.send("GET", "/?token=%ff%00&a=1", Cookie="").status == 403
+
+
+def test_the_token_is_exchanged_for_a_strict_cookie(client: Client) -> None:
+    reply = client.send("GET", f"/?token={client.gate.token}", Cookie="")
+    assert reply.status == 200
+    assert "HttpOnly" in reply.headers["set-cookie"]
+    assert "SameSite=Strict" in reply.headers["set-cookie"]
+    assert client.gate.token not in reply.text + reply.headers["set-cookie"]
+    assert len(client.gate.token) == 32
+
+
+def test_the_page_runs_no_inline_script_and_names_no_other_host(client: Client) -> None:
+    page = client.send("GET", "/")
+    assert page.status == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "access-control-allow-origin" not in page.headers
+    assert "<script>" not in page.text
+    for name in (studio_page.STYLE, studio_page.SHARED, studio_page.SCRIPT):
+        assert client.send("GET", f"/{name}").text == studio_page.file_of(name)
+        assert "//" not in page.text.replace("://", "//").partition(f'="{name}"')[0][-60:]
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "[::1", ":", "a:b"]
+)
+def test_other_hosts_are_refused(client: Client, host: str) -> None:
+    reply = client.send("GET", "/", Host=host)
+    assert reply.status == 403
+    assert "--allow-host" in reply.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:9", "LOCALHOST", "[::1]:80", "hub.example.org"])
+def test_these_hosts_are_allowed(client: Client, host: str) -> None:
+    assert client.send("GET", "/", Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "status"),
+    [
+        ("http://127.0.0.1:1", "127.0.0.1:1", 200),
+        ("https://hub.example.org", "127.0.0.1:1", 200),
+        ("http://127.0.0.1:2", "127.0.0.1:1", 403),
+        ("http://localhost:1", "127.0.0.1:1", 403),
+        ("http://evil.example", "127.0.0.1:1", 403),
+        ("null", "127.0.0.1:1", 403),
+        ("http://[", "127.0.0.1:1", 403),
+    ],
+)
+def test_other_origins_are_refused(client: Client, origin: str, host: str, status: int) -> None:
+    assert client.send("GET", "/", Origin=origin, Host=host).status == status
+
+
+def test_bodies_are_limited(client: Client) -> None:
+    assert client.ask("trace", b"x" * (server.LONGEST_BODY + 1)).status == 413
+    assert client.send("POST", "/api/trace", b"{}").status == 415
+    assert client.send("GET", "/api/trace").status == 405
+    assert client.ask("none", {}).status == 404
+    assert client.send("GET", "/run.json").status == 404
+
+
+BAD: list[tuple[Any, str]] = [
+    (b"", "JSON"),
+    (b"\xff", "JSON"),
+    (b"[" * 60_000, "JSON"),
+    (b"[]", "object"),
+    (b'{"run": 0, "sentence": "a", "run": NaN}', "JSON"),
+    (b'{"sentence": "a", "run": ' + b"9" * 5000 + b"}", "JSON"),
+    (b'{"sentence": "a", "run": 1e999}', "run"),
+    ({"sentence": SENTENCE}, "run"),
+    ({**GREEDY, "run": -1}, "run"),
+    ({**GREEDY, "run": 1}, "run"),
+    ({**GREEDY, "run": True}, "run"),
+    ({**GREEDY, "sentence": None}, "sentence"),
+    ({**GREEDY, "sentence": ["a"]}, "sentence"),
+    ({**GREEDY, "sentence": "\ud800"}, "sentence"),
+    ({**GREEDY, "sentence": "a\nb"}, "sentence"),
+    ({**GREEDY, "sentence": "a " * 30_000}, "sentence"),
+    ({**GREEDY, "sentence": "a " * 5_000}, "sentence"),
+    ({**GREEDY, "sentense": "a"}, "sentense"),
+    ({**GREEDY, "search": "breadth"}, "search"),
+    ({**GREEDY, "search": {"a": 1}}, "search"),
+    ({**GREEDY, "search": "beam", "size": 0}, "size"),
+    ({**GREEDY, "search": "beam", "size": 1e308}, "size"),
+    ({**GREEDY, "prefix": [-1]}, "prefix"),
+    ({**GREEDY, "prefix": [10**9]}, "prefix"),
+    ({**GREEDY, "prefix": {}}, "prefix"),
+    ({**GREEDY, "prefix": [[1]]}, "prefix"),
+    ({**GREEDY, "change": []}, "change"),
+    ({**GREEDY, "change": {"kind": "none", "step": 0}}, "none"),
+    ({**GREEDY, "change": {"kind": "uniform", "step": -1}}, "step"),
+    ({**GREEDY, "change": {"kind": "weights", "step": 0}}, "weights"),
+    ({**GREEDY, "change": {"kind": "weights", "step": 0, "weights": [1e308]}}, "weights"),
+    ({**GREEDY, "change": {"kind": "weights", "step": 0, "weights": [0.5, 0.5]}}, "weights"),
+    ({**GREEDY, "page": 1}, "page"),
+]
+
+
+@pytest.mark.parametrize(("body", "named"), BAD, ids=range(len(BAD)))
+def test_a_bad_request_names_the_field(client: Client, body: Any, named: str) -> None:
+    reply = client.ask("trace", body)
+    assert 400 <= reply.status < 500
+    assert named in reply.text
+    assert "Traceback" not in reply.text
+
+
+def test_a_run_computes_one_answer_at_a_time_and_refuses_when_its_queue_is_full(
+    client: Client, studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, begun = threading.Event(), threading.Event()
+
+    def call(check: workers.Check) -> str:
+        begun.set()
+        assert free.wait(20)
+        return "done"
+
+    monkeypatch.setitem(questions.QUESTIONS, "slow", lambda studio, fields: ((0,), call))
+    replies: list[int] = []
+    ask = lambda page: replies.append(client.ask("slow", {"page": str(page)}).status)  # noqa: E731
+    threads = [threading.Thread(target=ask, args=(0,))]
+    threads[0].start()
+    assert begun.wait(20)
+    threads += [threading.Thread(target=ask, args=(page,)) for page in range(1, workers.QUEUE + 1)]
+    for thread in threads[1:]:
+        thread.start()
+    while len(studio.runs[0].worker) < workers.QUEUE:
+        threading.Event().wait(0.01)
+    full = client.ask("slow", {"page": "other"})
+    assert full.status == 429
+    assert full.headers["retry-after"] == "1"
+    assert client.ask("sentences", {"run": 0}).status == 200  # needs no model
+    free.set()
+    for thread in threads:
+        thread.join()
+    assert replies == [200] * (workers.QUEUE + 1)
+
+
+def test_a_newer_question_of_a_page_ends_the_older_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def call(check: workers.Check) -> str:
+        begun.set()
+        while True:  # the search
+            check()
+            threading.Event().wait(0.01)
+
+    monkeypatch.setitem(questions.QUESTIONS, "trace", lambda studio, fields: ((0,), call))
+    replies: list[int] = []
+    thread = threading.Thread(target=lambda: replies.append(client.ask("trace", {"page": "a"}).status))
+    thread.start()
+    assert begun.wait(20)
+    monkeypatch.setitem(questions.QUESTIONS, "trace", lambda studio, fields: ((0,), lambda check: "new"))
+    assert client.ask("trace", {"page": "a"}).text == "new"
+    thread.join()
+    assert replies == [409]
+
+
+def test_an_error_of_the_program_is_logged_and_not_shown(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def call(check: workers.Check) -> str:
+        raise KeyError("a secret")
+
+    monkeypatch.setitem(questions.QUESTIONS, "broken", lambda studio, fields: ((0,), call))
+    reply = client.ask("broken", {})
+    assert reply.status == 500
+    assert "secret" not in reply.text
+    assert "a secret" in caplog.text
+
+
+def test_the_answer_is_that_of_the_method(client: Client) -> None:
+    reply = client.ask("trace", GREEDY)
+    assert reply.status == 200
+    assert json.loads(reply.text) == json.loads(
+        json.dumps(demo().trace(SENTENCE, search=["search=greedy"]).as_json())
+    )
+
+
+def test_a_search_ends_between_two_steps() -> None:
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise workers.Superseded
+
+    with pytest.raises(workers.Superseded):
+        demo().trace(SENTENCE, check=check)
+    assert len(calls) == 3
+    assert demo().trace(SENTENCE, check=None).best.tokens
