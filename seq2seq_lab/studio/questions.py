@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.analysis.attributions import METHODS
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, about, compared, saved_page
 from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.picker import examples
@@ -20,6 +21,7 @@ LONGEST_TEXT = 50_000  # characters
 LONGEST_PREFIX = 2000  # tokens
 LONGEST_NAME = 24  # characters of a run
 LONGEST_WORD = 200  # characters
+MOST_TOKENS = 2**31 - 1  # of a vocabulary
 MOST_COLUMNS = 3000  # weights of a row
 MOST_EXPORTED = 20  # sentences
 KEPT = 4  # answers about searches, of a run
@@ -126,7 +128,7 @@ def prefix_of(fields: Fields) -> tuple[int | str, ...]:
     return tuple(
         Fields({"prefix": one}).text("prefix", LONGEST_WORD)
         if isinstance(one, str)
-        else Fields({"prefix": one}).integer("prefix", 0, 2**31 - 1)
+        else Fields({"prefix": one}).integer("prefix", 0, MOST_TOKENS)
         for one in found
     )
 
@@ -203,6 +205,24 @@ def alternatives(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     return (one.index,), lambda check: plain(one.opened.run.alternatives(one.traced(check), step))
 
 
+def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
+    """Return what favors the word of a step of the best output over another one; see `OneInput.attribute`."""
+    one, step = OneSentence.read(studio, fields), fields.integer("step", 0, LONGEST_PREFIX)
+    against, method = fields.integer("against", 0, MOST_TOKENS), fields.choice("method", [*METHODS])
+
+    def call(check: Check) -> dict[str, Any]:
+        best = one.traced(check).best
+        check()
+        source, target = ("", best.text) if one.opened.run.reads_targets_only else (one.sentence, best.text)
+        found = one.opened.run.attribute(source, target, [method], against).as_json()
+        rows = found["scores"][method]
+        allowed = f"0 to {min(len(rows), len(best.tokens)) - 1}, a step of the output"
+        require(step < min(len(rows), len(best.tokens)), "step", step, allowed)
+        return {"words": found["words"], "scores": rows[step]}
+
+    return (one.index,), call
+
+
 def difference(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     """Return how the outputs of two runs for one sentence differ; see `seq2seq_lab.difference`."""
     index, other = studio.run_of(fields, "other")
@@ -238,6 +258,7 @@ QUESTIONS: dict[str, Question] = {
     "sentences": sentences,
     "trace": trace,
     "alternatives": alternatives,
+    "contrast": contrast,
     "difference": difference,
     "export": export,
 }

@@ -94,6 +94,8 @@ def application(studio: Studio, gate: Gate) -> Any:
             return answer("A newer request of this page replaced this one.", 409)
         except QueueFull:
             return answer("The run is busy. Try again in a moment.", 429, **{"Retry-After": "1"})
+        except asyncio.CancelledError:
+            return answer("The studio ends.", 503)
         except Exception:
             log.exception("error in the question %s", name)
             return answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)

@@ -44,7 +44,9 @@ class Job:
             raise Superseded
 
     def run(self) -> None:
-        """Compute the answer or the error."""
+        """Compute the answer or the error, unless nobody waits for it."""
+        if not self.future.set_running_or_notify_cancel():
+            return
         try:
             with contextlib.ExitStack() as held:
                 for lock in self.locks:
@@ -88,7 +90,8 @@ class Worker:
                 raise QueueFull
             for one in older:
                 self._waiting.remove(one)
-                one.future.set_exception(Superseded())
+                if one.future.set_running_or_notify_cancel():
+                    one.future.set_exception(Superseded())
             if self._running is not None and self._running.key == key:
                 self._running.superseded.set()
             self._waiting.append(job)

@@ -120,7 +120,9 @@ def test_by_mouse(page: Any) -> None:
     page.click("#undo")
     settled(page)
 
-    # The other run, and a test sentence.
+    # Two words at one step, the other run, and a test sentence.
+    page.get_by_role("tab", name="Why this word?").click()
+    page.wait_for_selector("#panel .shade")
     page.select_option("#other", "1")
     settled(page)
     page.wait_for_selector("#difference table")

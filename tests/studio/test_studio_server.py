@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from demo_models import demo
+from demo_models import demo, demo_with
 from studios import Client, serving
 
+import seq2seq_lab
+from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.reporting import studio_page
 from seq2seq_lab.studio import questions, server, workers
 from seq2seq_lab.studio.questions import Opened, Studio
@@ -200,6 +202,23 @@ def test_a_newer_question_of_a_page_ends_the_older_one(
     assert replies == [409]
 
 
+def test_a_worker_continues_after_a_request_that_nobody_waits_for() -> None:
+    free, begun = threading.Event(), threading.Event()
+    worker = workers.Worker("test")
+
+    def call(check: workers.Check) -> str:
+        begun.set()
+        assert free.wait(20)
+        return "done"
+
+    running, waiting = (worker.submit((page, ""), call, []) for page in "ab")
+    assert begun.wait(20)
+    assert not running.cancel()
+    assert waiting.cancel()
+    free.set()
+    assert worker.submit(("b", ""), lambda check: "new", []).result(20) == "new"
+
+
 def test_an_error_of_the_program_is_logged_and_not_shown(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,12 +232,51 @@ def test_an_error_of_the_program_is_logged_and_not_shown(
     assert "a secret" in caplog.text
 
 
-def test_the_answer_is_that_of_the_method(client: Client) -> None:
-    reply = client.ask("trace", GREEDY)
-    assert reply.status == 200
-    assert json.loads(reply.text) == json.loads(
-        json.dumps(demo().trace(SENTENCE, search=["search=greedy"]).as_json())
-    )
+def answer(client: Client, name: str, **body: Any) -> Any:
+    reply = client.ask(name, body)
+    assert reply.status == 200, reply.text
+    return json.loads(reply.text)
+
+
+def as_sent(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_the_answers_are_those_of_the_methods(client: Client) -> None:
+    run, beam = demo(), {"search": "beam", "size": 3}
+    search = ["search=beam", "search.size=3", "search.nbest=3"]
+    body = {"run": 0, "sentence": SENTENCE, **beam}
+    traced = run.trace(SENTENCE, search=search)
+    assert answer(client, "trace", **body) == as_sent(traced.as_json())
+
+    prefix = [traced.best.tokens[0].id, "petite"]
+    forced = run.trace(SENTENCE, prefix, search=search)
+    assert answer(client, "trace", **body, prefix=prefix) == as_sent(forced.as_json())
+
+    change = {"kind": "word=1", "step": 2, "scope": "from"}
+    changed = run.trace(SENTENCE, change=change, search=search)
+    assert answer(client, "trace", **body, change=change) == as_sent(changed.as_json())
+
+    found = answer(client, "alternatives", **body, step=2)
+    assert found == as_sent([plain(one) for one in run.alternatives(traced, 2)])
+
+    against = traced.steps[2].top[1].id
+    given = {"step": 2, "against": against, "method": "occlusion"}
+    explained = run.attribute(SENTENCE, traced.best.text, ["occlusion"], against).as_json()
+    found = answer(client, "contrast", **body, **given)
+    assert found == as_sent({"words": explained["words"], "scores": explained["scores"]["occlusion"][2]})
+
+
+def test_the_difference_is_that_of_the_method(client: Client, studio: Studio) -> None:
+    runs = demo(), demo_with("bahdanau", "additive")
+    with serving(Studio([studio.runs[0], Opened("other", runs[1])])) as both:
+        found = answer(both, "difference", run=0, other=1, sentence=SENTENCE, search="greedy")
+        expected = seq2seq_lab.difference(*runs, SENTENCE, search=["search=greedy"]).as_json()
+        assert found == as_sent({**expected, **{name: found[name] for name in ("a", "b")}})
+        assert found["b"]["text"] == expected["b"]["outputs"][0]["text"]
+        page = both.ask("export", {"run": 0, "other": 1, "sentences": [SENTENCE], "search": "greedy"})
+        assert page.status == 200
+        assert "saved-answers" in page.text
 
 
 def test_a_search_ends_between_two_steps() -> None:

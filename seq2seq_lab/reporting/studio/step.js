@@ -1,13 +1,14 @@
-/* One step of the output: the next words, and a row of attention to change. */
+/* One step of the output: the next words, a row of attention to change, and a contrast of two words. */
 import { Refused } from "./ask.js";
-import { button, choice, roving, share } from "./draw.js";
-import { moved } from "./map.js";
+import { button, choice, isRtl, numeral, roving, share, signed, table } from "./draw.js";
+import { diverging, moved } from "./map.js";
 
 const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
   ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
 const SCOPES = [["step", "this step only"], ["from", "from here on"], ["all", "every step"]];
-const chosen = { kind: "uniform", scope: "step" };
-export const TABS = { next: "Next words", attention: "Move attention" };
+const METHODS = [["grad_x_input", "gradient × input"], ["integrated_gradients", "integrated gradients"], ["occlusion", "without the word"], ["value_zeroing", "value zeroing"], ["attention", "attention"]];
+const chosen = { kind: "uniform", scope: "step", method: "grad_x_input", against: null };
+export const TABS = { next: "Next words", attention: "Move attention", contrast: "Why this word?" };
 
 const pieces = (one) => one.pieces.length > 1 ? one.pieces.join(" · ") : "";
 const wordIn = (one) => one.word ?? one.text;
@@ -90,6 +91,41 @@ function editor(panel, { traced, step, change }) {
 
 export function scopeOf(step) { return { step: chosen.scope === "all" ? null : step, scope: chosen.scope }; }
 
+/* Run a question and show its answer in an element. */
+async function fill(place, question, show) {
+  place.replaceChildren(element("p", { className: "note", textContent: "computing …" }));
+  try {
+    const answer = await question();
+    place.replaceChildren(...show(answer));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    place.replaceChildren(element("p", { className: "problem", textContent: error.message }));
+  }
+}
+
+/* What speaks for the word of a step and against another one. */
+function contrast(panel, { traced, step, question }) {
+  const now = traced.steps[step], others = now.top.filter((one) => one.id !== now.token), place = element("div");
+  const own = now.top.find((one) => one.id === now.token)?.text ?? traced.outputs[0].tokens[step].text;
+  if (!others.some((one) => one.id === chosen.against)) chosen.against = others[0].id;
+  const show = () => fill(place, () => question("contrast", { step, against: chosen.against, method: chosen.method }), ({ words, scores }) => {
+    const most = Math.max(1e-9, ...scores.map(Math.abs)), other = others.find((one) => one.id === chosen.against);
+    const spans = words.map((text, i) => {
+      const made = element("span", { className: "shade", textContent: text, title: signed(scores[i]) });
+      made.style.background = diverging(scores[i] / most);
+      made.style.color = Math.abs(scores[i] / most) > .6 ? "#fff" : "#1d2126";
+      return made;
+    });
+    return [element("p", { dir: isRtl(words) ? "rtl" : "ltr" }, ...spans.flatMap((one) => [one, " "])),
+      element("p", { className: "note" }, "Orange speaks for ", isolated(own), ", blue for ", isolated(other.text), "; log p differs by ", numeral(traced.outputs[0].log_probs[step] - other.log_prob), "."),
+      element("details", {}, element("summary", { textContent: "as a table" }), table(["word", "score"], words.map((word, i) => [word, scores[i]])))];
+  });
+  const select = (options, name, label) => choice(options, chosen[name], (value) => { chosen[name] = name === "against" ? Number(value) : value; show(); }, label);
+  panel.append(element("div", { className: "bar" }, element("label", {}, isolated(own), " and not ", select(others.map((one) => [one.id, wordIn(one)]), "against", "the other word")),
+    element("label", {}, "by ", select(METHODS, "method", "method"))), place);
+  show();
+}
+
 /* Show a tab of a step in an element. */
 export function drawStep(panel, tab, context) {
   panel.replaceChildren();
@@ -97,5 +133,5 @@ export function drawStep(panel, tab, context) {
     panel.append(element("p", { className: "note", textContent: "This task has no steps." }));
     return;
   }
-  ({ next: nextWords, attention: editor })[tab](panel, context);
+  ({ next: nextWords, attention: editor, contrast })[tab](panel, context);
 }
