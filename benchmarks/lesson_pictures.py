@@ -1,11 +1,11 @@
 """Draw the pictures of the lessons in docs/tutorial.md.
 
-python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --emergence STUDY
+python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --bottleneck STUDY --emergence STUDY
 
 The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m
 seq2seq_lab.evaluate demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab attention=location` and `python -m
-seq2seq_lab decoder=bahdanau`. STUDY is the folder of `python -m seq2seq_lab study=emergence`. Pictures whose runs are
-not given stay as they are.
+seq2seq_lab decoder=bahdanau`. STUDY is the folder of `python -m seq2seq_lab study=bottleneck` or `study=emergence`.
+Pictures whose runs are not given stay as they are.
 """
 
 import argparse
@@ -24,6 +24,8 @@ from seq2seq_lab.errors import report_errors
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting.attention_groups import grouped_measures
+from seq2seq_lab.reporting.comparison import compare_folders
+from seq2seq_lab.reporting.figures import draw_grouping
 from seq2seq_lab.reporting.run_report import training_curves
 from seq2seq_lab.reporting.runs import Run, find_runs
 from seq2seq_lab.reporting.score_tables import RECORDED
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evaluation", type=Path, metavar="FOLDER")
     parser.add_argument("--location", type=Path, metavar="RUN")
     parser.add_argument("--bahdanau", type=Path, metavar="RUN")
+    parser.add_argument("--bottleneck", type=Path, metavar="STUDY")
     parser.add_argument("--emergence", type=Path, metavar="STUDY")
     options = parser.parse_args(arguments)
     with report_errors():
@@ -52,7 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def pictures(
-    evaluation: Path | None, location: Path | None, bahdanau: Path | None, emergence: Path | None
+    evaluation: Path | None,
+    location: Path | None,
+    bahdanau: Path | None,
+    bottleneck: Path | None,
+    emergence: Path | None,
 ) -> Iterator[tuple[str, Figure]]:
     """Yield the name of the file and the figure of each lesson whose runs are given."""
     result = read_result(DEMO_FOLDER)
@@ -62,6 +69,12 @@ def pictures(
     lengths = {name: [GroupValue(**row) for row in rows] for name, rows in groups.items()}
     demo = seq2seq_lab.load(DEMO_FOLDER, device="cpu")
     yield "lesson_1", plots.draw_groups(lengths, declared.groupings[LENGTH])
+    if bottleneck is not None:
+        table = compare_folders([bottleneck])
+        yield (
+            "lesson_1_bottleneck",
+            draw_grouping(table, LENGTH, table.groups[0].runs[0].declared.groupings[LENGTH]),
+        )
     yield "lesson_2", demo.plot_attention(SENTENCE)
     if evaluation is not None:
         yield "lesson_2_phenomena", by_phenomenon(find_runs([evaluation])[0][0])

@@ -32,7 +32,7 @@ def save_figures(table: Table, folder: Path) -> list[Path]:
     for key, grouping in groupings.items():
         if any(run.result.get(f"test/{key}") for group in table.groups for run in group.runs):
             paths.append(folder / f"test_{key}.pdf")
-            save_grouping(table, key, grouping, paths[-1])
+            save_figure(draw_grouping(table, key, grouping), paths[-1])
     return paths
 
 
@@ -86,8 +86,8 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def save_grouping(table: Table, key: str, grouping: GroupingDeclaration, path: Path) -> None:
-    """Write a metric by group of examples, with one series for each line.
+def draw_grouping(table: Table, key: str, grouping: GroupingDeclaration) -> "Figure":
+    """Draw a metric by group of examples, with one series for each line.
 
     If each line has several runs, it shows means and standard deviations over the runs; otherwise the run of median score
     of each line, with its 95% intervals.
@@ -102,7 +102,7 @@ def save_grouping(table: Table, key: str, grouping: GroupingDeclaration, path: P
     for row in (row for rows in rows_of.values() for row in rows):
         counts.setdefault(row["group"], set()).add(row["count"])
     metric = grouping.declaration
-    figure = draw_series(
+    return draw_series(
         [grouping_series(label, rows, list(counts)) for label, rows in rows_of.items()],
         f"{grouping.label} (n: number of examples)",
         f"test {metric.label}",
@@ -113,7 +113,6 @@ def save_grouping(table: Table, key: str, grouping: GroupingDeclaration, path: P
         ordered=grouping.ordered,
         limits=metric.limits,
     )
-    save_figure(figure, path)
 
 
 def grouping_series(label: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Series:
