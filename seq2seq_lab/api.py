@@ -167,6 +167,8 @@ def build_changed_search(
     """
     for change in changes:
         require(change.startswith(("search=", "search.")), "search", change, "settings of search=…")
+    if any(change.startswith("search=") for change in changes):
+        opened = tuple(one for one in opened if not one.startswith(("search=", "search.")))
     with extensions.using(config_dir):
         config = typed(compose.compose_opened(folder, [*opened, *changes]))
         slot = config.search or {}

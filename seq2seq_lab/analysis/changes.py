@@ -241,6 +241,8 @@ class ChangedModel:
     ) -> tuple[Tensor, ChangedState, Tensor | None]:
         """See `Seq2Seq.step`."""
         change, latest = self._change(state, source)
+        if self.last is not None and state.step > self.last:
+            change = None
         log_probs_NV, inner, weights_NS = self.model.step(
             token_N, state.inner, source.inner, with_weights, change=change
         )
@@ -257,12 +259,17 @@ class ChangedModel:
         after = ChangedState(inner, state.row_N, (*latest,), state.step + inputs_NT.shape[1])
         return log_probs_NTV, after, weights_NTS
 
-    def _change(self, state: ChangedState, source: "ChangedSource") -> tuple[WeightChange, list[Tensor]]:
+    def _change(
+        self, state: ChangedState, source: "ChangedSource"
+    ) -> tuple[WeightChange | None, list[Tensor]]:
         """Return the change of the next steps, and a list that then has the unchanged weights_NS of the last one."""
         latest, calls = [*state.previous], dict[int, int]()
 
         def function(weights_NTS: Tensor, step: int) -> Tensor:
             call = calls[step] = calls.get(step, -1) + 1
+            if step + weights_NTS.shape[1] <= self.first or (self.last is not None and step > self.last):
+                latest[call : call + 1] = [weights_NTS[:, -1]]
+                return weights_NTS
             changed: list[Tensor] = []
             for t, weights_NS in enumerate(weights_NTS.unbind(1), start=step):
                 result_NS = weights_NS

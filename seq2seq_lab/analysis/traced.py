@@ -177,7 +177,6 @@ class TreeNode:
         reason: why it was pruned, as a sentence; empty if it was not.
         output: the index of its output if it is finished; else None.
         forced: whether the last token is one of the prefix.
-        top: the most probable tokens after it; empty if the model did not read it.
     """
 
     id: int
@@ -193,7 +192,6 @@ class TreeNode:
     reason: str
     output: int | None
     forced: bool
-    top: list[Alternative] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from seq2seq_lab.analysis.search_input import SearchInput
 from seq2seq_lab.analysis.traced import Change, Changed, Output, Traced, WordPair
 from seq2seq_lab.analysis.tracing import TOP, trace, trace_copies
 from seq2seq_lab.config.type_checks import fits, wrong_type
-from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.data.tokenizers import PAD, SOS
 from seq2seq_lab.errors import UserError, did_you_mean, require
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -48,15 +48,13 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
         require(change.step is not None and 0 <= change.step < steps, "change.step", change.step, allowed)
         kept = [one.token for one in before.steps[: change.step]]
         prefix = max(prefix, kept, key=len)
-    original = before
-    if len(prefix) > len(before.prefix) and not isinstance(given.search, GreedySearch):
-        # A beam that begins with these words may end elsewhere without the change too.
-        after, original = trace_copies(with_change(given, change, copies=2), 2, prefix, maps, top)
+    original, both = before, with_change(given, change, copies=2)
     changed = with_change(given, change)
-    if original is before:
+    if len(prefix) == len(before.prefix) or isinstance(given.search, GreedySearch):
         after = trace(changed, prefix, maps, top)
-    outputs = [original.best, after.best]
-    pairs = [[log_prob_of(one, output) for one in (given, changed)] for output in outputs]
+    else:  # a beam that begins with these words may end elsewhere without the change too
+        after, original = trace_copies(both, 2, prefix, maps, top)
+    old_changed, new_original = _log_probs(both, original.best, after.best)
     return replace(
         after,
         prefix=before.prefix,
@@ -67,8 +65,8 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
             before=original.best,
             before_steps=original.steps,
             words=aligned_words(original.best.words, after.best.words),
-            old_log_probs=(pairs[0][0], pairs[0][1]),
-            new_log_probs=(pairs[1][0], pairs[1][1]),
+            old_log_probs=(original.best.log_prob, old_changed),
+            new_log_probs=(new_original, after.best.log_prob),
         ),
     )
 
@@ -135,15 +133,23 @@ def with_change(given: SearchInput, change: Change, copies: int = 1) -> SearchIn
     return replace(given, model=model, encoded=EncodedModel(model, batch, started))
 
 
-def log_prob_of(given: SearchInput, output: Output) -> float:
-    """Return the log-probability of an output, with the changes of the model."""
-    batch = given.batch(1)
-    ids_1T = torch.tensor([[token.id for token in output.tokens]], device=given.compute.device)
-    inputs_1T = torch.nn.functional.pad(ids_1T[:, :-1], (1, 0), value=SOS)
-    with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
-        state, source = given.encoded.started
-        log_probs_1TV, _, _ = given.encoded.read(inputs_1T, state, source, False)
-    return math.fsum(log_probs_1TV.gather(2, ids_1T[..., None]).flatten().tolist())
+def _log_probs(both: SearchInput, old: Output, new: Output) -> tuple[float, float]:
+    """Return the log-probability of the old output with the change, and that of the new one without it.
+
+    Args:
+        both: an input with two copies, of which the first is changed.
+    """
+    ids = [[token.id for token in output.tokens] for output in (old, new)]
+    if ids[0] == ids[1]:
+        return new.log_prob, old.log_prob
+    width, batch = max(map(len, ids)), both.batch(2)
+    ids_2T = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in ids], device=both.compute.device)
+    inputs_2T = torch.nn.functional.pad(ids_2T[:, :-1], (1, 0), value=SOS)
+    with torch.no_grad(), evaluation_context(batch, both.compute.precision, both.compute.device):
+        log_probs_2TV, _, _ = both.encoded.read(inputs_2T, *both.encoded.started, False)
+    gained = log_probs_2TV.gather(2, ids_2T[..., None])[..., 0].tolist()
+    changed, original = (math.fsum(row[: len(own)]) for row, own in zip(gained, ids, strict=True))
+    return changed, original
 
 
 def describe_scope(before: Traced, change: Change) -> str:

@@ -150,7 +150,6 @@ class _Tree:
                 reason=REASONS.get(node.fate, "").format(width=self._given.settings.width),
                 output=node.output,
                 forced=0 < step <= self._forced,
-                top=[_alternative(self._given, *one) for one in node.top],
             )
         )
 
@@ -171,9 +170,9 @@ class _Tree:
                 token=node.token,
                 forced=step < self._forced,
                 entropy=before.entropy,
-                top=self.nodes[parent].top if (parent := self.nodes[index].parent) is not None else [],
+                top=[_alternative(self._given, *one) for one in before.top],
             )
-            for step, (index, node, before) in enumerate(self.path(output))
+            for step, (_, node, before) in enumerate(self.path(output))
         ]
 
 

@@ -87,19 +87,13 @@ class Frontier:
         tokens_AKT = token_AK.new_full((*token_AK.shape, self.steps), PAD)
         if self._read_BTV is None or self._prefix_BT is None:
             return token_AK, tokens_AKT, log_prob_AK
-        active_A = torch.ones_like(self.sentence_A, dtype=torch.bool)
-        parent_AK = torch.arange(self._width, device=token_AK.device).expand_as(token_AK)
-        for t, log_probs_AV in enumerate(self._read_BTV.unbind(1)):
-            token_AK = self._prefix_BT[:, t, None].expand_as(token_AK)
-            gained_AK = log_probs_AV.gather(1, token_AK)
-            log_prob_AK = log_prob_AK + gained_AK.float()
-            tokens_AKT[..., t] = token_AK
-            if self.trace is not None:
-                self.trace.read(log_probs_AV[:, None], log_probs_AV[:, None])
-                kept = {"token_AK": token_AK, "parent_AK": parent_AK, "log_prob_AK": log_prob_AK}
-                finished_AK = torch.zeros_like(token_AK, dtype=torch.bool)
-                self.trace.extend(self.sentence_A, active_A, **kept, finished_AK=finished_AK)
-        return token_AK, tokens_AKT, log_prob_AK
+        read_BP = self._prefix_BT[:, : self.first]
+        gained_BP = self._read_BTV.gather(2, read_BP[..., None])[..., 0]
+        log_prob_AKP = log_prob_AK[..., None] + gained_BP.float().cumsum(1)[:, None]
+        tokens_AKT[..., : self.first] = read_BP[:, None]
+        if self.trace is not None:
+            self.trace.begin(read_BP, self._read_BTV, log_prob_AKP)
+        return tokens_AKT[..., self.first - 1], tokens_AKT, log_prob_AKP[..., -1]
 
     @property
     def longest_A(self) -> Tensor:

@@ -53,7 +53,7 @@ class PathSearch(FrontierSearch):
                     sentence_A,
                     live_AK.any(1),
                     token_AK=token_AK,
-                    parent_AK=torch.arange(self.width).expand_as(token_AK),
+                    parent_AK=torch.arange(self.width, device=token_AK.device).expand_as(token_AK),
                     log_prob_AK=log_prob_BK[sentence_A].masked_fill(~read_AK, float("-inf")),
                     finished_AK=~live_AK,
                 )

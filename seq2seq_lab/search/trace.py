@@ -13,6 +13,8 @@ from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
 
+LARGEST = 2**22  # predicted log-probabilities that are kept, of steps whose numbers are computed together
+
 Fate = Literal["extended", "returned", "outranked", "pruned", "stopped"]
 
 
@@ -64,7 +66,8 @@ class _Open:
 class SearchTrace:
     """Records a search that it is passed to.
 
-    During the search it keeps tensors; it reads their values after the last step.
+    During the search it keeps tensors; it reads their values after the last step. A search must not change a prediction
+    after it has passed it to the trace.
 
     Args:
         top: the number of most probable tokens that are recorded at each step.
@@ -81,13 +84,58 @@ class SearchTrace:
         require(top >= 1, "top", top, "1 or more")
         self.top, self._check = top, check
         self.sentences: list[list[list[Node]]] = []
-        self._steps: list[tuple[Tensor, ...]] = []
+        self._waiting: list[tuple[Tensor, ...]] = []
+        self._groups: list[tuple[Tensor, ...]] = []
         self._read: tuple[Tensor, Tensor] | None = None
 
     def start(self, count: int, width: int) -> None:
         """Start the trees of a batch of `count` sentences with K = `width` hypotheses each."""
         self._count, self._width = count, width
-        self.sentences, self._steps = [], []
+        self.sentences, self._waiting, self._groups = [], [], []
+
+    def begin(self, tokens_AP: Tensor, log_probs_APV: Tensor, log_prob_AKP: Tensor) -> None:
+        """Record P tokens that all hypotheses begin with.
+
+        Args:
+            log_probs_APV: the prediction of each of them.
+            log_prob_AKP: the log-probabilities of the prefixes; minus infinity for an empty entry of the beam.
+        """
+        shape = log_prob_AKP.shape
+        parent_AK = torch.arange(shape[1], device=tokens_AP.device).expand(shape[:2])
+        sentence_A = torch.arange(shape[0], device=tokens_AP.device)
+        active_A = torch.ones_like(sentence_A, dtype=torch.bool)
+        finished_AK = torch.zeros_like(parent_AK, dtype=torch.bool)
+        for t in range(shape[2]):
+            token_AK, log_probs_A1V = tokens_AP[:, t, None].expand(shape[:2]), log_probs_APV[:, t, None]
+            gained_AK = log_probs_A1V[:, 0].gather(1, token_AK)
+            kept = (token_AK, parent_AK, log_prob_AKP[..., t], finished_AK)
+            self._keep((log_probs_A1V, gained_AK, sentence_A, active_A, *kept))
+
+    def _keep(self, step: tuple[Tensor, ...]) -> None:
+        """Keep a step: (log_probs_AKV, the log-probability of its tokens, the arguments of `extend`)."""
+        if self._waiting and step[0].shape != self._waiting[-1][0].shape:
+            self._summarize()
+        self._waiting.append(step)
+        if len(self._waiting) * step[0].numel() >= LARGEST:
+            self._summarize()
+
+    def _summarize(self) -> None:
+        """Replace the predictions of the steps of one shape by what the tree shows of them."""
+        if not self._waiting:
+            return
+        log_probs_TAKV, gained_TAK, sentence_TA, active_TA, token_TAK, parent_TAK, *others = map(
+            torch.stack, zip(*self._waiting, strict=True)
+        )
+        read_TAK = parent_TAK.clamp(max=log_probs_TAKV.shape[2] - 1)
+        rows_TAKV = log_probs_TAKV.gather(
+            2, read_TAK[..., None].expand(*read_TAK.shape, log_probs_TAKV.shape[3])
+        )
+        ranks_TAK = (rows_TAKV > gained_TAK[..., None]).sum(-1) + 1
+        entropy_TAK = torch.special.entr(log_probs_TAKV.exp()).sum(-1)
+        top = log_probs_TAKV.topk(min(self.top, log_probs_TAKV.shape[-1]))
+        kept = (token_TAK, parent_TAK, *others, gained_TAK, ranks_TAK)
+        self._groups.append((sentence_TA, active_TA, *top, entropy_TAK, *kept))
+        self._waiting = []
 
     def read(self, log_probs_AKV: Tensor, allowed_AKV: Tensor) -> None:
         """Record a prediction; at the first step K may be 1.
@@ -120,15 +168,11 @@ class SearchTrace:
         """
         assert self._read is not None
         log_probs_AKV, allowed_AKV = self._read
-        row_A1 = torch.arange(len(parent_AK), device=parent_AK.device)[:, None]
-        read_AK = parent_AK.clamp(max=log_probs_AKV.shape[1] - 1)
-        gained_AK = allowed_AKV[row_A1, read_AK, token_AK]
-        ranks_AK = (log_probs_AKV[row_A1, read_AK] > gained_AK[..., None]).sum(-1) + 1
-        entropy_AK = torch.special.entr(log_probs_AKV.exp()).sum(-1)
-        top = log_probs_AKV.topk(min(self.top, log_probs_AKV.shape[-1]))
-        kept = (token_AK, parent_AK, log_prob_AK, finished_AK, gained_AK, ranks_AK)
-        self._steps.append((sentence_A, active_A, *top, entropy_AK, *kept))
         self._read = None
+        row_A1 = torch.arange(len(parent_AK), device=parent_AK.device)[:, None]
+        gained_AK = allowed_AKV[row_A1, parent_AK.clamp(max=allowed_AKV.shape[1] - 1), token_AK]
+        kept = (token_AK, parent_AK, log_prob_AK, finished_AK)
+        self._keep((log_probs_AKV, gained_AK, sentence_A, active_A, *kept))
 
     def finish(self, found: Sequence[Sequence[Hypothesis]]) -> None:
         """Build the trees, with the outputs of the search."""
@@ -136,9 +180,12 @@ class SearchTrace:
             _Open([[Node(SOS, 0, 0.0, "stopped")]], [()], dict.fromkeys(range(self._width), 0), [])
             for _ in range(self._count)
         ]
-        for step in self._steps:
-            rows = zip(*(to_host(column).tolist() for column in step), strict=True)
-            for sentence, active, values, tokens, entropies, *columns in rows:
+        self._summarize()
+        steps = (
+            step for group in self._groups for step in zip(*(to_host(x).tolist() for x in group), strict=True)
+        )
+        for step in steps:
+            for sentence, active, values, tokens, entropies, *columns in zip(*step, strict=True):
                 tree = trees[sentence]
                 if tree.slots:
                     tops = [[*zip(*pair, strict=True)] for pair in zip(tokens, values, strict=True)]
@@ -147,7 +194,7 @@ class SearchTrace:
                         tree.slots = {}
         for tree, outputs in zip(trees, found, strict=True):
             _name_outputs(tree, outputs)
-        self.sentences, self._steps = [tree.levels for tree in trees], []
+        self.sentences, self._groups = [tree.levels for tree in trees], []
 
 
 def _name_outputs(tree: _Open, outputs: Sequence[Hypothesis]) -> None:
