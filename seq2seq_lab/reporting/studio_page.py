@@ -28,7 +28,7 @@ COMMON = ("theme.js", "parts.js", "weights.js")  # scripts of all pages
 MODULES = ("ask", "draw", "words", "tree", "map", "step", "picker", "compare", "main")
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.M)
 EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
-INDENT = re.compile(r"^ +", re.M)
+UNREAD = re.compile(r"^ +|^/\*.*?\*/\n", re.M | re.S)  # indentation, and comments on lines of their own
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.
 SEARCHES: dict[str, tuple[str, ...]] = {
@@ -218,7 +218,7 @@ def _page(title: str, head: str, scripts: str) -> str:
 
 def shared() -> str:
     """Return the scripts that the page shares with other pages."""
-    return "".join(map(read, COMMON))
+    return UNREAD.sub("", "".join(map(read, COMMON)))
 
 
 def bundle() -> str:
@@ -231,4 +231,4 @@ def _module(name: str) -> str:
     exports = ", ".join(found[2] for found in EXPORT.finditer(text))
     text = IMPORT.sub(r"const \1 = \2_js;", text)
     text = EXPORT.sub(r"\1 \2", text)
-    return f"const {name}_js = (() => {{\n{INDENT.sub('', text)}return {{ {exports} }};\n}})();\n"
+    return f"const {name}_js = (() => {{\n{UNREAD.sub('', text)}return {{ {exports} }};\n}})();\n"

@@ -28,7 +28,7 @@ def serve(options: argparse.Namespace) -> None:
     with listen(options.port) as listening:
         port = listening.getsockname()[1]
         gate = Gate(port, options.allow_host)
-        studio = open_studio(options.folders, options.config_dir)
+        studio = open_studio(options.folders, options.config_dir, options.index)
         serving = server(studio, gate)
         address = f"http://127.0.0.1:{port}/?token={gate.token}"
         print(f"studio: {address}\nPress Ctrl-C to end.", flush=True)
@@ -62,6 +62,11 @@ def parser() -> argparse.ArgumentParser:
         "--port", type=port, default=0, metavar="N", help="listen on this port (default: a free one)"
     )
     arguments.add_argument("--no-open", action="store_true", help="do not start the web browser")
+    arguments.add_argument(
+        "--index",
+        action="store_true",
+        help="compute the states of the training data at the start, not when the view of similar states is first used",
+    )
     arguments.add_argument(
         "--config-dir",
         metavar="FOLDER",

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from seq2seq_lab.analysis.attributions import METHODS
+from seq2seq_lab.analysis.neighbors import StateKind
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.errors import UserError, require
@@ -23,6 +24,7 @@ LONGEST_NAME = 24  # characters of a run
 LONGEST_WORD = 200  # characters
 MOST_TOKENS = 2**31 - 1  # of a vocabulary
 MOST_COLUMNS = 3000  # weights of a row
+MOST_STATES = 100  # of an answer
 MOST_EXPORTED = 20  # sentences
 KEPT = 4  # answers about searches, of a run
 WIDEST = 20  # hypotheses of a search
@@ -223,6 +225,21 @@ def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     return (one.index,), call
 
 
+def neighbors(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
+    """Return the states of the training data nearest to a state; see `OneInput.neighbors`."""
+    one, step = OneSentence.read(studio, fields), fields.integer("step", 0, LONGEST_PREFIX)
+    state, count = (
+        fields.choice("state", get_args(StateKind), "decoder"),
+        fields.integer("count", 1, MOST_STATES, 10),
+    )
+
+    def call(check: Check) -> Any:
+        traced = one.traced(check)
+        return one.opened.run.neighbors(one.sentence, step, state, count, traced=traced).as_json()
+
+    return (one.index,), call
+
+
 def difference(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     """Return how the outputs of two runs for one sentence differ; see `seq2seq_lab.difference`."""
     index, other = studio.run_of(fields, "other")
@@ -259,21 +276,28 @@ QUESTIONS: dict[str, Question] = {
     "trace": trace,
     "alternatives": alternatives,
     "contrast": contrast,
+    "neighbors": neighbors,
     "difference": difference,
     "export": export,
 }
 
 
-def open_studio(folders: Sequence[str], config_dir: str | None) -> Studio:
+def open_studio(folders: Sequence[str], config_dir: str | None, index: bool) -> Studio:
     """Open runs for the studio.
 
     Args:
         folders: as the user names them.
         config_dir: see `seq2seq_lab.load`.
+        index: compute the states of the training data, see `neighbors`.
 
     Raises:
-        UserError: a run cannot be opened.
+        UserError: a run cannot be opened, or has no such states.
     """
     from seq2seq_lab import api
 
-    return Studio([Opened(name, api.load(name, config_dir)) for name in dict.fromkeys(folders)])
+    opened = [Opened(name, api.load(name, config_dir)) for name in dict.fromkeys(folders)]
+    for one in opened if index else ():
+        sentence = one.about["first"]["sentence"]
+        for state in get_args(StateKind):
+            one.run.neighbors(sentence, 0, state)
+    return Studio(opened)

@@ -267,6 +267,23 @@ def test_the_answers_are_those_of_the_methods(client: Client) -> None:
     assert found == as_sent({"words": explained["words"], "scores": explained["scores"]["occlusion"][2]})
 
 
+def test_the_neighbors_are_those_of_the_method(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/analysis/test_neighbors.py` tests the method."""
+    calls: list[tuple[Any, ...]] = []
+
+    class Found:
+        def as_json(self) -> list[str]:
+            return ["found"]
+
+    def method(run: Any, sentence: str, step: int, state: str, count: int, **options: Any) -> Found:
+        calls.append((sentence, step, state, count, options["traced"].best.text))
+        return Found()
+
+    monkeypatch.setattr(type(demo()), "neighbors", method)
+    assert answer(client, "neighbors", **GREEDY, step=2, state="context", count=3) == ["found"]
+    assert calls == [(SENTENCE, 2, "context", 3, demo().trace(SENTENCE).best.text)]
+
+
 def test_the_difference_is_that_of_the_method(client: Client, studio: Studio) -> None:
     runs = demo(), demo_with("bahdanau", "additive")
     with serving(Studio([studio.runs[0], Opened("other", runs[1])])) as both:

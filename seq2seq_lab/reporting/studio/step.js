@@ -1,4 +1,4 @@
-/* One step of the output: the next words, a row of attention to change, and a contrast of two words. */
+/* One step of the output: the next words, a row of attention to change, a contrast of two words, and similar states. */
 import { Refused } from "./ask.js";
 import { button, choice, isRtl, numeral, roving, share, signed, table } from "./draw.js";
 import { diverging, moved } from "./map.js";
@@ -7,8 +7,8 @@ const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weig
   ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
 const SCOPES = [["step", "this step only"], ["from", "from here on"], ["all", "every step"]];
 const METHODS = [["grad_x_input", "gradient × input"], ["integrated_gradients", "integrated gradients"], ["occlusion", "without the word"], ["value_zeroing", "value zeroing"], ["attention", "attention"]];
-const chosen = { kind: "uniform", scope: "step", method: "grad_x_input", against: null };
-export const TABS = { next: "Next words", attention: "Move attention", contrast: "Why this word?" };
+const chosen = { kind: "uniform", scope: "step", method: "grad_x_input", against: null, state: "decoder" };
+export const TABS = { next: "Next words", attention: "Move attention", contrast: "Why this word?", neighbors: "Similar states" };
 
 const pieces = (one) => one.pieces.length > 1 ? one.pieces.join(" · ") : "";
 const wordIn = (one) => one.word ?? one.text;
@@ -126,6 +126,18 @@ function contrast(panel, { traced, step, question }) {
   show();
 }
 
+/* The states of the training data nearest to a state of a step; for the encoder, to that of the source word attended to most. */
+function neighbors(panel, { traced, step, question }) {
+  const place = element("div"), states = [["decoder", "state of the decoder"], ["context", "context of attention"], ["encoder", "encoder output of the word with most attention"]];
+  const weights = traced.outputs[0].attention?.[step], position = () => chosen.state === "encoder" && weights ? weights.indexOf(Math.max(...weights)) : step;
+  const show = () => fill(place, () => question("neighbors", { step: position(), state: chosen.state, count: 10 }), (answer) => [
+    element("p", {}, `${Math.round(100 * answer.same_next)}% of these states also continue with `, isolated(answer.next), `. ${answer.limited || `${answer.states.toLocaleString("en")} states were compared.`}`),
+    element("div", { className: "limited" }, table(["cosine", "after", "next", "sentence pair"], answer.neighbors.map((one) =>
+      [one.similarity, one.word, one.same_next ? element("strong", { textContent: one.next }) : one.next, `${one.source} → ${one.target}`])))]);
+  panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place,
+    element("p", { className: "note", textContent: "The first time, the states of the training data are computed, which takes minutes; --index computes them at the start." }));
+}
+
 /* Show a tab of a step in an element. */
 export function drawStep(panel, tab, context) {
   panel.replaceChildren();
@@ -133,5 +145,5 @@ export function drawStep(panel, tab, context) {
     panel.append(element("p", { className: "note", textContent: "This task has no steps." }));
     return;
   }
-  ({ next: nextWords, attention: editor, contrast })[tab](panel, context);
+  ({ next: nextWords, attention: editor, contrast, neighbors })[tab](panel, context);
 }
