@@ -18,7 +18,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 # The page asks for itself again, now with the cookie, which a browser would not send after a redirect from another site.
-EXCHANGED = '<!DOCTYPE html><html lang="en"><meta http-equiv="refresh" content="0; url=./"><title>studio</title></html>'
+EXCHANGED = (
+    '<!DOCTYPE html><html lang="en"><meta http-equiv="refresh" content="0; url=./"><link rel="icon" href="data:,">'
+    "<title>studio</title></html>"
+)
 NO_COOKIE = "Open the address that the studio printed in its terminal."
 
 

@@ -55,16 +55,16 @@ function noAnswer(restarted = false) {
     : "The studio does not answer. Start it again with the same --port; this page continues when it is back.";
 }
 
-/* Show whether the server is there, every two seconds while the page is visible. */
-export function watch() {
-  if (saved) return;
-  setInterval(async () => {
-    if (document.hidden) return;
+/* Show whether the server is there, every second while the page is visible. */
+export async function watch() {
+  while (!saved) {
+    await new Promise((done) => setTimeout(done, 1000));
+    if (document.hidden) continue;
     try {
-      const reply = await fetch("alive", { signal: AbortSignal.timeout(900) });
+      const reply = await fetch("alive", { signal: AbortSignal.timeout(2000) });
       reply.ok ? at("down").hidden = true : noAnswer(true);
     } catch {
       noAnswer();
     }
-  }, 2000);
+  }
 }
