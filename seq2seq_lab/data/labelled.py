@@ -1,12 +1,15 @@
 """The result of a data set for classification and tagging: texts with labels, in splits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.text import SPLITS, SplitName
+from seq2seq_lab.data.local_files import find_file
+from seq2seq_lab.data.text import SPLITS, SplitName, split_by_hash
 from seq2seq_lab.errors import UserError
 
 
@@ -40,6 +43,11 @@ class AnyLabelledCorpus(OneTestCorpus[LabelledText]):
 @dataclass(frozen=True, slots=True)
 class LabelledCorpus(AnyLabelledCorpus):
     """Texts with one label each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairCorpus(LabelledCorpus):
+    """Pairs of texts with one label each; a tab separates the two texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,31 @@ def collect_labelled(
         )
     train, validation, test = (_labelled(parts[split]) for split in SPLITS)
     return kind(language, train, validation, test, dict(counts or {}))
+
+
+def split_files(
+    files: Mapping[SplitName, str | None],
+    shares: tuple[float, float],
+    read: Callable[[Path, Counter[str]], Iterable[Example]],
+    counts: Counter[str],
+) -> Iterator[tuple[SplitName, Example]]:
+    """Yield the examples of files with the names of their splits.
+
+    Args:
+        files: the file of each split; for None, a share of the training examples is used, by a hash of the text.
+        shares: the shares of validation and test.
+        read: returns the examples of a file, and counts special ones.
+        counts: passed to `read`.
+
+    Raises:
+        UserError: a file does not exist, or as `read`.
+    """
+    validation, test = (files[name] is None for name in ("validation", "test"))
+    for name, file in files.items():
+        if file is not None:
+            for example in read(find_file(f"dataset.{name}", file), counts):
+                split = split_by_hash(example[0], shares[0] * validation, shares[1] * test)
+                yield (split if name == "train" else name), example
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.labelled import Example, TaggedCorpus, collect_labelled
+from seq2seq_lab.data.labelled import Example, TaggedCorpus, collect_labelled, split_files
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, compose, find_file, plain_name, read_lines
+from seq2seq_lab.data.local_files import check_encoding, compose, plain_name, read_lines
 from seq2seq_lab.data.tables import SUFFIXES, Reader
 from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError, require
@@ -75,9 +75,15 @@ class Tagged:
     def load(self) -> TaggedCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
         counts = Counter[str]() if self.train is None else new_counts()
-        language = "fr" if self.train is None else self.language
-        examples = self._generated() if self.train is None else self._read(self.train, counts)
-        return collect_labelled(language, examples, counts, TaggedCorpus)
+        if self.train is None:
+            return collect_labelled("fr", self._generated(), counts, TaggedCorpus)
+        files: dict[SplitName, str | None] = {
+            "train": self.train,
+            "validation": self.validation,
+            "test": self.test,
+        }
+        examples = split_files(files, (self.validation_share, self.test_share), self._read, counts)
+        return collect_labelled(self.language, examples, counts, TaggedCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:
         corpus = Grammar(
@@ -95,22 +101,10 @@ class Tagged:
             tags = " ".join(f"{part}.{agreement}" if agreement else part for part, agreement in rows)
             yield split_by_hash(text, self.validation_share, self.test_share), (text, tags, None)
 
-    def _read(self, train: str, counts: Counter[str]) -> Iterator[tuple[SplitName, Example]]:
-        given: dict[SplitName, str | None] = {
-            "train": train,
-            "validation": self.validation,
-            "test": self.test,
-        }
-        missing = {name for name, file in given.items() if file is None}
-        shares = (self.validation_share * ("validation" in missing), self.test_share * ("test" in missing))
+    def _read(self, path: Path, counts: Counter[str]) -> Iterator[Example]:
         columns = (self.word_column, self.tag_column)
-        for name, file in given.items():
-            if file is None:
-                continue
-            path = find_file(f"dataset.{name}", file)
-            for text, tags in read_tagged(path, columns, self.encoding, counts):
-                split = split_by_hash(text, *shares) if name == "train" else name
-                yield split, (text, tags, None)
+        for text, tags in read_tagged(path, columns, self.encoding, counts):
+            yield text, tags, None
 
 
 def read_tagged(

@@ -85,6 +85,7 @@ class Classifier(TextModel):
     """p(class | text): an embedding, an encoder, a pooling and a readout."""
 
     renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
+    factor: ClassVar[int] = 1  # the size of the features of the readout, relative to that of a vector
     pooling: Pooling
 
     def forward(self, batch: Texts) -> Classified:
@@ -110,16 +111,45 @@ class Classifier(TextModel):
         if gates is not None:
             embedded_BSE = embedded_BSE * gates.gate_BS[..., None].to(embedded_BSE.dtype)
         vector_BF, weights_BS = self.pooling(self.encoder(embedded_BSE, source_lengths))
+        logits_BC = self.readout(self.combined(vector_BF))
         if gates is not None:
-            return Classified(self.readout(vector_BF), *gates)
-        return Classified(self.readout(vector_BF), weights_BS, None)
+            return Classified(logits_BC, gates.gate_BS, self.penalty(gates.penalty_B))
+        return Classified(logits_BC, weights_BS, None)
+
+    def combined(self, vector_BF: Tensor) -> Tensor:
+        """Return the features that the readout reads, from the vectors of the texts."""
+        return vector_BF
+
+    def penalty(self, penalty_B: Tensor) -> Tensor:
+        """Return the penalty of each example, from those of the texts."""
+        return penalty_B
+
+
+class PairClassifier(Classifier):
+    """p(class | u, v): the vectors u and v of two texts, each read alone, as [u; v; |u − v|; u ⊙ v].
+
+    The features are those of Conneau 2017 (arXiv:1705.02364, §3.1). The texts of a batch of B pairs are the B first ones and
+    then the B second ones, and so are the weights; the weights of each text have the sum 1.
+    """
+
+    factor = 4
+
+    def combined(self, vector_BF: Tensor) -> Tensor:
+        u_BF, v_BF = vector_BF.chunk(2)
+        return torch.cat([u_BF, v_BF, (u_BF - v_BF).abs(), u_BF * v_BF], dim=-1)
+
+    def penalty(self, penalty_B: Tensor) -> Tensor:
+        return penalty_B[: len(penalty_B) // 2] + penalty_B[len(penalty_B) // 2 :]
 
 
 Kind = TypeVar("Kind", bound=TextModel)
 
 
-def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
+def build_classifier(config: Config, vocabulary: int, classes: int, pairs: bool = False) -> Classifier:
     """Return the classifier, with weights drawn from torch's global generator.
+
+    Args:
+        pairs: return a `PairClassifier`.
 
     Raises:
         UserError: components that cannot be combined, by name.
@@ -131,7 +161,9 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
         attention=part("attention", config.attention, KINDS),
     )
     # The order of the parts is that of their random draws.
-    return _assemble(Classifier, config, vocabulary, classes, encoder, pooling.feature_size, pooling=pooling)
+    kind = PairClassifier if pairs else Classifier
+    size = kind.factor * pooling.feature_size
+    return _assemble(kind, config, vocabulary, classes, encoder, size, pooling=pooling)
 
 
 def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:

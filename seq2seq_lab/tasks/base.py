@@ -136,8 +136,8 @@ class Parts:
         language_model: returns the language model that all groups of the model describe, from the vocabulary's size.
         seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size (None
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
-        classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
-            of classes.
+        classifier: returns the classifier that all groups of the model describe, from the vocabulary's size, the number of
+            classes, and whether it reads the two texts of a pair one by one.
         tagger: returns the tagger that all groups of the model describe, from the vocabulary's size and the number of tags.
         source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
             `seq2seq_lab.tasks.parts.source_tokenizer`.
@@ -156,7 +156,7 @@ class Parts:
     search: Callable[[], Search]
     language_model: Callable[[int], LanguageModel]
     seq2seq: Callable[[int | None, int, bool], Seq2Seq]
-    classifier: Callable[[int, int], Classifier]
+    classifier: Callable[[int, int, bool], Classifier]
     tagger: Callable[[int, int], Tagger]
     source_tokenizer: Callable[[bool], Tokenizer | None]
     vectors: Mapping[str, Path | None]

@@ -214,6 +214,7 @@ RANGES = {
     "dataset=image_folder": {"size": [7]},
     "dataset=names": {"names": [0]},
     "dataset=sentiment": {"reviews": [0]},
+    "dataset=sentence_pairs": {"pairs": [0]},
     "dataset=tagged": {"sentences": [0], "max_depth": [-1]},
     "dataset=monolingual": {key: [0] for key in ("train", "validation", "test")} | {"max_depth": [-1]},
     "dataset=tatoeba": {"max_tokens": [0], "limit": [0, -1]},

@@ -233,6 +233,17 @@ def test_a_classifier_reads_the_embeddings_of_the_encoder(folder: Path, tmp_path
     assert one.weights.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("pairs", "length"), [("joined", 1 + 3 + 1 + 2 + 1), ("separate", 2 + 3 + 2 + 2)])
+def test_a_classifier_reads_pairs(pairs: str, length: int, folder: Path, tmp_path: Path) -> None:
+    sizes = ("dataset.pairs=60", "trainer.max_epochs=1", "model.hidden_size=8", "pooling=first")
+    line = ("experiment=entailment", "encoder=pretrained", f"encoder.path={folder}", *sizes, *MACHINE)
+    assert command_line.run(*line, f"task.pairs={pairs}", f"hydra.run.dir={tmp_path / 'run'}") == 0
+    (one,) = api.load(tmp_path / "run").predict(["abc\tde"])
+    letters = [token for token in one.tokens if token]
+    assert (len(one.tokens), letters) == (length, [*"abcde"])
+    assert len(one.weights) == length
+
+
 def test_a_tagger_reads_the_first_subwords_of_words(folder: Path, tmp_path: Path) -> None:
     sizes = ("dataset.sentences=40", "dataset.max_depth=0", "trainer.max_epochs=1", "model.hidden_size=8")
     line = ("experiment=tagging", "encoder=pretrained", f"encoder.path={folder}", *sizes, *MACHINE)

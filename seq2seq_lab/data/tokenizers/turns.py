@@ -1,35 +1,42 @@
-"""Dialogues of several turns as one sequence of tokens."""
+"""Dialogues of several turns, and pairs of texts, as one sequence of tokens."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.tokenizers.base import EOS, Tokenizer, name_of, tokenizer_class
+from seq2seq_lab.data.tokenizers.pretrained import PretrainedTokenizer
 from seq2seq_lab.errors import UserError
 
 TURN = "\t"
-"""Separates the turns of a dialogue in a line of text."""
+"""Separates the turns of a dialogue, or the texts of a pair, in a line of text."""
+
+Item = TypeVar("Item")
 
 
 class TurnTokenizer(Tokenizer):
     """The tokens of each turn, with `<eos>` between two turns.
 
+    The tokens of a framed `PretrainedTokenizer` are `<sos>` turn `<eos>` turn `<eos>` (Devlin 2019, arXiv:1810.04805, §3).
+
     Args:
         tokenizer: module and name of the class that tokenizes a turn.
         settings: the arguments of its constructor.
+        separated: false for the tokens of all turns as they are, without anything between them.
     """
 
-    def __init__(self, tokenizer: str, settings: dict[str, object]) -> None:
-        self.tokenizer, self.settings = tokenizer, settings
+    def __init__(self, tokenizer: str, settings: dict[str, object], separated: bool = True) -> None:
+        self.tokenizer, self.settings, self.separated = tokenizer, settings, separated
         self._of_turns = tokenizer_class(tokenizer)(**settings)
         self.joint = self._of_turns.joint
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "TurnTokenizer":
-        """Return the tokenizer that tokenizes each turn as another, untrained tokenizer does.
+    def of(cls, tokenizer: Tokenizer, separated: bool = True) -> "TurnTokenizer":
+        """Return the tokenizer that tokenizes each turn as another tokenizer does, which is untrained or pretrained.
 
         Raises:
             UserError: the tokenizer has another one for the source.
@@ -39,7 +46,15 @@ class TurnTokenizer(Tokenizer):
                 f"tokenizer._target_={name_of(type(tokenizer))} has different tokens for the source and the target, but the "
                 f"turns of a dialogue are both. Choose another, such as tokenizer=word."
             )
-        return cls(name_of(type(tokenizer)), tokenizer.options())
+        made = cls(name_of(type(tokenizer)), tokenizer.options(), separated)
+        if isinstance(tokenizer, PretrainedTokenizer):
+            made._use(tokenizer._backend)
+        return made
+
+    def options(self) -> dict[str, object]:
+        return {"tokenizer": self.tokenizer, "settings": self.settings} | (
+            {} if self.separated else {"separated": False}
+        )
 
     def use_languages(self, *labels: str) -> None:
         super().use_languages(*labels)
@@ -48,6 +63,10 @@ class TurnTokenizer(Tokenizer):
     def train(self, lines: Iterable[str]) -> None:
         self._of_turns.train(turn for line in lines for turn in line.split(TURN))
         self._use(self._of_turns._backend)
+
+    @property
+    def size(self) -> int:
+        return self._of_turns.size
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._joined(self._of_turns.encode, lines)
@@ -60,12 +79,13 @@ class TurnTokenizer(Tokenizer):
         return self._joined(partial(self._of_turns.sample, rng=rng), lines)
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Return the characters of each id; those of `<eos>` are the separator."""
-        spans: list[tuple[int, int]] = []
-        for turn, (first, last) in zip(line.split(TURN), self.units(line), strict=True):
-            spans += [(first + start, first + end) for start, end in self._of_turns.spans(turn)]
-            spans.append((last - len(TURN), last))
-        return spans[:-1]
+        """Return the characters of each id; those of an `<eos>` between turns are the separator."""
+        units = self.units(line)
+        turns = [
+            [(first + start, first + end) for start, end in self._of_turns.spans(turn)]
+            for turn, (first, _) in zip(line.split(TURN), units, strict=True)
+        ]
+        return self._glued(turns, [(last - len(TURN), last) for _, last in units[:-1]])
 
     def units(self, line: str) -> list[tuple[int, int]]:
         """Return the (start, end) of each turn, with the separator at its end."""
@@ -86,7 +106,19 @@ class TurnTokenizer(Tokenizer):
     ) -> list[list[int]]:
         turns = [line.split(TURN) for line in lines]
         ids = iter(encode([*chain.from_iterable(turns)]))
-        return [[*chain.from_iterable((*one, EOS) for one in islice(ids, len(row)))][:-1] for row in turns]
+        return [self._glued([*islice(ids, len(row))], [EOS] * (len(row) - 1)) for row in turns]
+
+    def _glued(self, turns: Sequence[Sequence[Item]], separators: Sequence[Item]) -> list[Item]:
+        """Return the items of the tokens of a line, from those of each turn and those of the tokens between two turns."""
+        first, *others = turns
+        if not self.separated:
+            return [*first, *chain.from_iterable(others)]
+        if getattr(
+            self._of_turns, "framed", False
+        ):  # each turn ends in <eos>; only the first begins with <sos>
+            return [*first, *chain.from_iterable(one[1:] for one in others)]
+        rows = zip(separators, others, strict=True)
+        return [*first, *chain.from_iterable((separator, *one) for separator, one in rows)]
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)

@@ -23,16 +23,28 @@ class LabelledTokens:
 
     Attributes:
         weights: the weight of each text in the training loss: float32, N. None: every weight is 1.
+        firsts: of pairs of texts that are read one by one, the number of tokens of each first text: int64, N.
     """
 
     tokens: Ragged
     labels: Tensor
     weights: Tensor | None = None
+    firsts: Tensor | None = None
 
     @property
     def lengths(self) -> Tensor:
-        """The number of tokens of each text: int64, N."""
-        return self.tokens.lengths
+        """The number of tokens of each text, of pairs that of the longer one: int64, N."""
+        lengths = self.tokens.lengths
+        return lengths if self.firsts is None else torch.maximum(self.firsts, lengths - self.firsts)
+
+    @property
+    def texts(self) -> Ragged:
+        """The texts that are read one by one: N, or 2N of pairs, the two texts of a pair one after the other."""
+        if self.firsts is None:
+            return self.tokens
+        offsets = self.tokens.offsets
+        starts = torch.stack([offsets[:-1], offsets[:-1] + self.firsts], dim=1).flatten()
+        return Ragged(self.tokens.tokens, torch.cat([starts, offsets[-1:]]))
 
     @property
     def units(self) -> Tensor:
@@ -41,13 +53,13 @@ class LabelledTokens:
 
     def select(self, index: Tensor) -> "LabelledTokens":
         """Return some texts, in the order of the index."""
-        weights = None if self.weights is None else self.weights[index]
-        return LabelledTokens(self.tokens.select(index), self.labels[index], weights)
+        weights, firsts = (None if one is None else one[index] for one in (self.weights, self.firsts))
+        return LabelledTokens(self.tokens.select(index), self.labels[index], weights, firsts)
 
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """B texts.
+    """B texts, or B pairs of texts that are read one by one: the first texts and then the second ones.
 
     Attributes:
         source_BS: token ids, padded if the lengths differ.
@@ -67,15 +79,19 @@ class TextBatches:
 
     def __init__(self, texts: LabelledTokens, device: torch.device) -> None:
         self.device = device
-        self._lengths = texts.lengths.numpy()
-        self._tokens, self._labels = texts.tokens.to(device), texts.labels.to(device)
+        rows = texts.texts
+        self._paired = texts.firsts is not None
+        self._lengths = rows.lengths.numpy()
+        self._tokens, self._labels = rows.to(device), texts.labels.to(device)
         self._weights = None if texts.weights is None else texts.weights.to(device)
 
     def __call__(self, index: Index) -> TextBatch:
         """Return the batch of the given texts, in their order."""
         index_B = on_device(index, self.device)
-        lengths = self._lengths[index]
-        source_BS = self._tokens.padded(index_B, int(lengths.max()))
+        rows = np.concatenate([2 * index, 2 * index + 1]) if self._paired else index
+        row_B = torch.cat([2 * index_B, 2 * index_B + 1]) if self._paired else index_B
+        lengths = self._lengths[rows]
+        source_BS = self._tokens.padded(row_B, int(lengths.max()))
         weight_B = None if self._weights is None else self._weights[index_B]
         return TextBatch(source_BS, tuple(lengths.tolist()), self._labels[index_B], weight_B)
 

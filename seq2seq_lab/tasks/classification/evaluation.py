@@ -134,12 +134,12 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     # Read on the host, where the metrics are computed; MPS does not support float64.
     probabilities_BC = torch.from_numpy(to_host(logits_BC.float())).double().softmax(-1).numpy()
     weights_BS = to_host(weights_BS.float()).astype(np.float64)
-    penalties = [0.0] * len(probabilities_BC) if penalty_B is None else to_host(penalty_B.float()).tolist()
+    count = len(probabilities_BC)
+    penalties = [0.0] * count if penalty_B is None else to_host(penalty_B.float()).tolist()
+    rows = [row_S[:length] for row_S, length in zip(weights_BS, batch.source_lengths, strict=True)]
     return [
-        ClassifiedText(row_C, weights_S[:length], penalty, attends)
-        for row_C, weights_S, length, penalty in zip(
-            probabilities_BC, weights_BS, batch.source_lengths, penalties, strict=True
-        )
+        ClassifiedText(probabilities_BC[i], np.concatenate(rows[i::count]), penalties[i], attends)
+        for i in range(count)
     ]
 
 

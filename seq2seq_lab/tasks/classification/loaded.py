@@ -30,7 +30,8 @@ class LoadedClassifier(Loaded):
     options = frozenset({"nbest", "weights", "attention", "light"})
 
     def check_input(self, line: str, where: str, longest: int) -> None:
-        """Refuse a line without tokens, or with more than `longest`."""
+        """Refuse a line without tokens, with more than `longest`, or that is not a pair if the model reads pairs."""
+        self.task.check_pair(line, where)
         check_length(self.task.vocabulary.tokenizer, line, where, longest, empty=False)
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[ClassPrediction]:
@@ -39,6 +40,7 @@ class LoadedClassifier(Loaded):
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
         """See `Loaded.questions`; the output is the most probable class."""
+        self._refuse_separate()
         batches, vocabulary = TextBatches(split.tokens, self.device), self.task.vocabulary
 
         def question(index: int) -> Question:
@@ -56,6 +58,7 @@ class LoadedClassifier(Loaded):
 
     def question(self, source: str, target: str = "") -> Question:
         """See `Loaded.question`; the target is not used."""
+        self._refuse_separate()
         self.check_input(source, "source", self.longest_input)
         tokens = Ragged.unframed(self.task.vocabulary.tokenizer.encode, [source], "Tokenizing")
         text = LabelledTokens(tokens, torch.zeros(1, dtype=torch.int64))
@@ -67,6 +70,13 @@ class LoadedClassifier(Loaded):
             self.task.vocabulary.tokenizer.spans(source),
             self.task.vocabulary.classes,
         )
+
+    def _refuse_separate(self) -> None:
+        if self.task.pairs == "separate":
+            raise UserError(
+                "Runs with task.pairs=separate have no attributions: the model reads two texts one by one. Use a run with "
+                "task.pairs=joined."
+            )
 
     def trace(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -9,9 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText
+from seq2seq_lab.data.corpus import check_corpus, load_corpus
+from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText, PairCorpus
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import EOS, Tokenizer
+from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.metrics.measurement import measure
@@ -42,6 +48,7 @@ from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 
 ClassWeights = Literal["none", "balanced"]
+Pairs = Literal["none", "joined", "separate"]
 
 
 class ClassificationTask(LabelledTask):
@@ -52,6 +59,11 @@ class ClassificationTask(LabelledTask):
         seed: random seed of the order of the texts.
         settings: see `ExampleSettings`.
         class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
+        pairs: of a data set of pairs of texts: `joined` reads the two texts as one sequence with `<eos>` between them,
+            `separate` one by one; see `PairClassifier`. `none`: the data set has single texts.
+
+    Raises:
+        UserError: the tokenizer has another one for the source.
     """
 
     name = "classification"
@@ -67,17 +79,73 @@ class ClassificationTask(LabelledTask):
     }
 
     def __init__(
-        self, *, parts: Parts, seed: int, settings: ExampleSettings, class_weights: ClassWeights
+        self,
+        *,
+        parts: Parts,
+        seed: int,
+        settings: ExampleSettings,
+        class_weights: ClassWeights,
+        pairs: Pairs,
     ) -> None:
-        self.parts, self.seed, self.settings = parts, seed, settings
+        self.parts = parts if pairs == "none" else _of_pairs(parts, separated=pairs == "joined")
+        self.seed, self.settings = seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
+        self.pairs: Pairs = pairs
+
+    def check(self) -> None:
+        super().check()
+        if self.pairs != "none":
+            check_corpus(self.parts.dataset(), PairCorpus, f"classification task.pairs={self.pairs}")
+
+    @cached_property
+    def corpus(self) -> LabelledCorpus:
+        """The texts, or pairs of texts, and their labels.
+
+        Raises:
+            UserError: they are pairs with `pairs` none, or the other way round.
+        """
+        corpus = load_corpus(self.parts.dataset(), LabelledCorpus, self.name)
+        if isinstance(corpus, PairCorpus) != (self.pairs != "none"):
+            kind = "pairs of texts" if isinstance(corpus, PairCorpus) else "single texts"
+            remedy = "joined or separate" if isinstance(corpus, PairCorpus) else "none"
+            raise UserError(f"task.pairs={self.pairs}: the data set has {kind}. Set task.pairs={remedy}.")
+        return corpus
 
     def build(self, vocabulary: int, classes: int) -> Classifier:
-        return self.parts.classifier(vocabulary, classes)
+        return self.parts.classifier(vocabulary, classes, self.pairs == "separate")
 
     def label(self, text: LabelledText, ids: Ragged, split: str) -> LabelledTokens:
-        return LabelledTokens(ids, self.class_indices(text, split))
+        labels = self.class_indices(text, split)
+        return LabelledTokens(ids, labels, firsts=self._firsts(text.texts, ids, f"the split {split}"))
+
+    def check_pair(self, line: str, where: str) -> None:
+        """Refuse a line that is not a pair of texts, if the model reads pairs.
+
+        Raises:
+            UserError: names the place of the line.
+        """
+        if self.pairs != "none" and line.count(TURN) != 1:
+            raise UserError(
+                f"{where}: {line!r:.200} is not two texts with one tab between them, as task.pairs={self.pairs} needs. "
+                f"Correct or remove it."
+            )
+
+    def _firsts(self, lines: Sequence[str], ids: Ragged, where: str) -> Tensor | None:
+        """Return the number of tokens of the first texts of pairs that are read one by one, else None.
+
+        Raises:
+            UserError: a line is not a pair of texts with tokens.
+        """
+        for number, line in enumerate(lines, start=1):
+            self.check_pair(line, f"{where}, number {number}")
+        if self.pairs != "separate":
+            return None
+        encode = self.vocabulary.tokenizer.encode
+        counts = Ragged.unframed(encode, [line.partition(TURN)[0] for line in lines], "Tokenizing").lengths
+        for i in torch.nonzero((counts == 0) | (counts == ids.lengths)).flatten().tolist():
+            raise UserError(f"{where}: a text of {lines[i]!r:.200} has no token. Correct or remove it.")
+        return counts
 
     def training(self) -> LabelledTokens:
         examples: LabelledTokens = self.labelled["train"]
@@ -132,6 +200,21 @@ class ClassificationTask(LabelledTask):
         if (bayes := fit_naive_bayes(self.labelled["train"], self.labelled["validation"])) is not None:
             probabilities_NC = bayes.probabilities(split.tokens.tokens, len(classes))
             yield result("naive_bayes", bayes.label, probabilities_NC)
+        if self.pairs == "none":
+            return
+        second = {name: self._second(self.labelled[name]) for name in ("train", "validation")}
+        if (bayes := fit_naive_bayes(second["train"], second["validation"])) is not None:
+            probabilities_NC = bayes.probabilities(self._second(split.tokens).tokens, len(classes))
+            yield result("second_text", f"second text alone, {bayes.label}", probabilities_NC)
+
+    def _second(self, pairs: LabelledTokens) -> LabelledTokens:
+        """Return the second texts of pairs, with the labels of the pairs."""
+        firsts, offsets = pairs.firsts, pairs.tokens.offsets
+        if firsts is None:  # the first <eos> of a pair ends its first text
+            (ends,) = torch.nonzero(pairs.tokens.tokens == EOS, as_tuple=True)
+            firsts = ends[torch.searchsorted(ends, offsets[:-1])] + 1 - offsets[:-1]
+        texts = replace(pairs, firsts=firsts).texts
+        return LabelledTokens(texts.select(torch.arange(1, len(texts), 2)), pairs.labels)
 
     def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[ClassPrediction]:
         """Return the class of each text.
@@ -140,7 +223,9 @@ class ClassificationTask(LabelledTask):
             UserError: a text has no tokens.
         """
         classes, tokenizer = self.vocabulary.classes, self.vocabulary.tokenizer
-        texts = LabelledTokens(self.encode(lines), torch.zeros(len(lines), dtype=torch.int64))
+        tokens = self.encode(lines)
+        firsts = self._firsts(lines, tokens, "the input")
+        texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64), firsts=firsts)
         batches, predictions = TextBatches(texts, compute.device), dict[int, ClassPrediction]()
         for index in plan_evaluation(texts, self.eval_batch_size):
             for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
@@ -162,6 +247,19 @@ class ClassificationTask(LabelledTask):
     def report(self, split: ClassificationSplit, evaluation: Evaluation, step: int | None) -> Report:
         shown = ClassificationReport(split, evaluation, self.vocabulary)
         return shown.end() if step is None else shown.validation(self.settings.samples)
+
+
+def _of_pairs(parts: Parts, separated: bool) -> Parts:
+    """Return the parts with tokenizers of pairs of texts; see `TurnTokenizer`."""
+    tokenizer, own = parts.tokenizer, parts.source_tokenizer
+
+    def source_tokenizer(framed: bool) -> Tokenizer | None:
+        found = own(framed)
+        return None if found is None else TurnTokenizer.of(found, separated)
+
+    settings = {**tokenizer.settings, "pairs": separated}
+    of_pairs = Part("tokenizer", lambda: TurnTokenizer.of(tokenizer(), separated), settings)
+    return replace(parts, tokenizer=of_pairs, source_tokenizer=source_tokenizer)
 
 
 def weighted_cross_entropy(
