@@ -150,7 +150,9 @@ def licence(settings: Mapping[str, str]) -> str:
         names,
         scan,
         scenes,
+        sentence_pairs,
         sentiment,
+        tagged,
         tatoeba,
     )
 
@@ -164,14 +166,18 @@ def licence(settings: Mapping[str, str]) -> str:
             scenes.Scenes,
             dialogue.Dialogue,
             names.Names,
+            sentence_pairs.SentencePairs,
             sentiment.Sentiment,
+            tagged.Tagged,
             monolingual.Monolingual,
             tatoeba.Tatoeba,
             multi30k.Multi30k,
         )
     }
     found = known.get(settings.get("dataset._target_", ""), NOT_KNOWN)
-    own_files = settings.get("dataset.path", "null") != "null"
+    # The training split is a file of the user or, of generated data, a number of examples or null.
+    train = settings.get("dataset.train", "null")
+    own_files = settings.get("dataset.path", "null") != "null" or not (train == "null" or train.isdigit())
     return NOT_KNOWN if found == GENERATED and own_files else found
 
 

@@ -151,6 +151,7 @@ def test_a_confusion_matrix_is_not_said_to_be_attention() -> None:
         ("grammar.Grammar", None, GENERATED),
         ("names.Names", "null", GENERATED),
         ("names.Names", "my/names", NOT_KNOWN),
+        ("tagged.Tagged", None, GENERATED),
         ("tatoeba.Tatoeba", "eng-fra.txt", Tatoeba.licence),
         ("parallel.Parallel", None, NOT_KNOWN),
         ("of_the_user.Mine", None, NOT_KNOWN),
@@ -159,6 +160,14 @@ def test_a_confusion_matrix_is_not_said_to_be_attention() -> None:
 def test_the_licence_is_that_of_the_data_set(target: str, path: str | None, licence: str) -> None:
     settings = {"dataset._target_": f"seq2seq_lab.data.{target}"} | ({"dataset.path": path} if path else {})
     assert advice.licence(settings) == licence
+
+
+@pytest.mark.parametrize(
+    ("train", "licence"), [("20000", GENERATED), ("null", GENERATED), ("eng.train", NOT_KNOWN)]
+)
+def test_a_training_split_is_generated_or_a_file_of_the_user(train: str, licence: str) -> None:
+    target = "seq2seq_lab.data.tagged.Tagged"
+    assert advice.licence({"dataset._target_": target, "dataset.train": train}) == licence
 
 
 def test_every_data_set_of_the_package_has_a_licence_or_reads_files_of_the_user() -> None:
