@@ -45,6 +45,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None, **_NO_ALIGNMENTS},
     "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
     "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
+    "seq2seq_lab.models.decoders.AttendAfterDecoder": {"rectified_input": False},
     "seq2seq_lab.search.beam.BeamSearch": {"length_offset": 5},
 }
 
@@ -57,7 +58,7 @@ ENCODER = {
 }
 DECODER = {
     "_target_": "seq2seq_lab.models.decoders.AttendAfterDecoder",
-    **{"attentional_size": None, "input_feeding": False, "bridge": "zero"},
+    **{"attentional_size": None, "input_feeding": False, "rectified_input": False, "bridge": "zero"},
 }
 TO_DECODER = {
     **{name: name for name in ("cell", "hidden_size", "num_layers", "dropout", "locked_dropout")},

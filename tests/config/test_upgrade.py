@@ -85,6 +85,7 @@ def test_a_recorded_language_model_is_a_decoder_without_a_source(tmp_path: Path)
         "_target_": "seq2seq_lab.models.decoders.AttendAfterDecoder",
         **{"cell": "gru", "hidden_size": 24, "num_layers": 2, "dropout": 0.3, "state_dropout": 0.2},
         **{"locked_dropout": True, "attentional_size": None, "input_feeding": False, "bridge": "zero"},
+        "rectified_input": False,
     }
     assert config["model"]["cell"] == "gru"
     assert config["model"]["bridge"] == "zero"

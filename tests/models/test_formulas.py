@@ -156,6 +156,16 @@ def sutskever(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor
     return rows
 
 
+def tutorial_plain(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
+    """The PyTorch tutorial's decoder without attention: s_t = RNN(relu(e), s_{t-1}), y_t = softmax(W s_t + b)."""
+    _, states = paper.encode(source)
+    rows = []
+    for token in inputs:
+        states = paper.steps("decoder.layers", torch.relu(paper.target(token)), states)
+        rows.append(paper.output(states[-1].hidden))
+    return rows
+
+
 def sutskever_reversed(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
     """Section 1, the paper's option: the source is read from its end."""
     return sutskever(paper, source[::-1], inputs)
@@ -281,6 +291,7 @@ PAPERS: list[tuple[str, Formula, str, str, dict[str, Any]]] = [
     ("cho", cho_deep, "gru lstm rnn", "deep", EQUAL | {"num_layers": 2}),
     ("bahdanau", bahdanau, "bigru bilstm birnn gru", "linear", SIZES),
     ("bahdanau", bahdanau, "bigru bilstm", "linear", SIZES | {"num_layers": 2}),
+    ("tutorial_plain", tutorial_plain, "gru lstm", "linear", EQUAL),
     ("tutorial", tutorial, "gru lstm rnn", "linear", EQUAL),
     ("luong", luong, "bigru bilstm birnn lstm", "linear", ATTENTIONAL),
     ("luong_feeding", luong_feeding, "bigru bilstm birnn", "linear", ATTENTIONAL),

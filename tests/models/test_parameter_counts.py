@@ -79,6 +79,7 @@ TUTORIAL = (
     + linear(256 + 256, 256)  # relu(W [e; c] + b)
     + linear(256, W)
 )
+TUTORIAL_PLAIN = 256 * (V + W) + 2 * gru(256, 256) + linear(256, W)
 SHARED = 100 * (V + W) + 2 * lstm(100, 100) + linear(100, W)
 # Both tables are frozen, and of the target's 300 numbers a projection makes 100.
 SHARED_WITH_VECTORS = 300 * 100 + 2 * lstm(100, 100) + linear(100, W)
@@ -102,6 +103,7 @@ LIUM = (
         (["model=luong", "encoder=lstm"], 256 * (V + W) + 2 * lstm(256, 512) + linear(512, 512)
          + 512 * 512 + 1024 * 512 + linear(512, W)),
         (["model=tutorial", "attention.max_length=50"], TUTORIAL),
+        (["model=tutorial_plain"], TUTORIAL_PLAIN),
         (["model=shared"], SHARED),
         (["experiment=shared_lstm", "embedding.source.path=a", "embedding.target.path=b"], SHARED_WITH_VECTORS),
         (["model=lium"], LIUM),

@@ -161,6 +161,12 @@ def test_covered_models_translate_as_the_search_does(kind: str, tmp_path: Path) 
         assert translate(line) == tokenizers.target.decode(best.tokens)
 
 
+def rectified() -> Any:
+    config = small_config()
+    config.decoder["rectified_input"] = True
+    return config
+
+
 REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "encoder.cell=lstm": ("encoder.cell=lstm", lambda: small_config(encoder="bilstm")),
     "encoder": ("encoder=ConvolutionalEncoder", lambda: small_bundle("attn", "convolutional", bridge="mean")),
@@ -169,6 +175,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "decoder": ("decoder=AttendBeforeDecoder", lambda: small_config(decoder="bahdanau")),
     "decoder.cell=lstm": ("decoder.cell=lstm", lambda: small_bundle("attn", "bigru", cell="lstm")),
     "feeding": ("decoder.input_feeding=true", lambda: small_config(decoder="luong_feeding")),
+    "rectified": ("decoder.rectified_input=true", rectified),
     "attention": ("attention=CoverageAttention", lambda: small_config(attention="coverage")),
     "no attention": ("attention=NoAttention", lambda: small_config(attention="none")),
     "bridge": ("model.bridge=mean", lambda: small_bundle("attn", "bigru", bridge="mean")),

@@ -108,6 +108,7 @@ def test_the_layers_of_a_language_model_are_a_component() -> None:
             recurrent=RecurrentSpec("gru", 4, 1, 0.0, False),
             attentional_size=None,
             input_feeding=False,
+            rectified_input=False,
             bridge="zero",
             state_dropout=0.0,
         ),

@@ -45,6 +45,7 @@ class Case:
             recurrent=RecurrentSpec("gru", SIZE, 1, 0.0, False),
             attentional_size=SIZE,
             input_feeding=False,
+            rectified_input=False,
             bridge="zero",
             state_dropout=0.0,
         ).double()

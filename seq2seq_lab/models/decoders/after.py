@@ -24,6 +24,8 @@ class AttendAfterDecoder(RecurrentDecoder):
         input_size: E, the size of the embeddings.
         attentional_size: the size of s̃_t; None: no attentional layer and no attention.
         input_feeding: concatenate s̃_{t-1} to the embedding in the input.
+        rectified_input: relu(e(y_{t-1})) in place of the embedding in the input, as the decoder without attention of the
+            PyTorch translation tutorial.
         state_dropout: dropout probability of s_t and s̃_t.
 
     Raises:
@@ -39,6 +41,7 @@ class AttendAfterDecoder(RecurrentDecoder):
         recurrent: RecurrentSpec,
         attentional_size: Count | None,
         input_feeding: bool,
+        rectified_input: bool,
         bridge: BridgeKind,
         state_dropout: Share,
     ) -> None:
@@ -50,6 +53,7 @@ class AttendAfterDecoder(RecurrentDecoder):
             )
         hidden_size = recurrent.hidden_size
         self.fed_size = attentional_size if input_feeding and attentional_size is not None else 0
+        self.rectified_input = rectified_input
         self.layers = RecurrentLayers(recurrent, input_size + self.fed_size, bidirectional=False)
         self.bridge = Bridge(bridge, encoder, recurrent)
         self.state_dropout = Dropout(state_dropout, recurrent.locked_dropout)
@@ -75,12 +79,12 @@ class AttendAfterDecoder(RecurrentDecoder):
     def step(
         self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        input_N1E = embedded_N1E = embedded_NE[:, None]
+        input_NX = self._input(embedded_NE)
         if state.fed_BF is not None:
-            input_N1E = torch.cat([embedded_NE, state.fed_BF.to(embedded_NE.dtype)], dim=-1)[:, None]
-        states_N1H, layers = self.layers(input_N1E, state.layers)
+            input_NX = torch.cat([input_NX, state.fed_BF.to(input_NX.dtype)], dim=-1)
+        states_N1H, layers = self.layers(input_NX[:, None], state.layers)
         features_N1F, weights_N1S, attention = self._combine(
-            self.state_dropout(states_N1H), embedded_N1E, state.attention, source
+            self.state_dropout(states_N1H), embedded_NE[:, None], state.attention, source
         )
         if self.combine is not None:
             features_N1F = self.state_dropout(features_N1F)
@@ -93,7 +97,7 @@ class AttendAfterDecoder(RecurrentDecoder):
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         if self.fed_size:
             return self._unroll_feeding(embedded_BTE, state, source)
-        states_BTH, layers = self.layers(embedded_BTE, state.layers)
+        states_BTH, layers = self.layers(self._input(embedded_BTE), state.layers)
         # The layers compute time first; in that layout a matrix product would become one product per sentence.
         states_BTH = states_BTH.flatten(0, 1).unflatten(0, embedded_BTE.shape[:2])
         features_BTF, weights_BTS, attention = self._combine(
@@ -106,7 +110,7 @@ class AttendAfterDecoder(RecurrentDecoder):
     def _unroll_feeding(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        loop = RecurrentLoop(self.layers, embedded_BTE, state.layers)
+        loop = RecurrentLoop(self.layers, self._input(embedded_BTE), state.layers)
         hidden_masks = loop.masks(self.state_dropout, self.layers.output_size)
         fed_masks = loop.masks(self.state_dropout, self.fed_size)
         fed_BF, attention = state.fed_BF, state.attention
@@ -124,6 +128,9 @@ class AttendAfterDecoder(RecurrentDecoder):
             weights.append(None if weights_B1S is None else weights_B1S[:, 0])
         after = DecoderState(loop.state, attention, fed_BF)
         return torch.stack(features, dim=1), after, stack_steps(weights)
+
+    def _input(self, embedded: Tensor) -> Tensor:
+        return embedded.relu() if self.rectified_input else embedded
 
     def _combine(
         self, states_NTH: Tensor, embedded_NTE: Tensor, state: AttentionState, source: Source

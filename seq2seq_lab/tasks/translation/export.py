@@ -115,6 +115,8 @@ def problems(model: nn.Module, tokenizers: TokenizerPair, search: Search) -> Ite
         yield f"attention={type(decoder.attention).__name__}"
     elif decoder.fed_size:
         yield "decoder.input_feeding=true"
+    elif decoder.rectified_input:
+        yield "decoder.rectified_input=true"
     elif decoder.bridge.kind != "tanh":
         yield f"model.bridge={decoder.bridge.kind}"
     if type(readout) is not LinearReadout:
