@@ -93,7 +93,11 @@ class Frontier:
         tokens_AKT[..., : self.first] = read_BP[:, None]
         if self.trace is not None:
             self.trace.begin(read_BP, self._read_BTV, log_prob_AKP)
-        return tokens_AKT[..., self.first - 1], tokens_AKT, log_prob_AKP[..., -1]
+        return (
+            tokens_AKT[..., self.first - 1],
+            tokens_AKT,
+            log_prob_AKP[..., -1].clone(),
+        )  # the trace keeps it
 
     @property
     def longest_A(self) -> Tensor:

@@ -119,6 +119,16 @@ def test_another_search_replaces_the_settings_of_an_opened_run() -> None:
     assert run.trace(SENTENCE, search=["search=greedy"]).search.name == "greedy"
 
 
+def test_an_ensemble_is_traced_with_a_prefix() -> None:
+    both = seq2seq_lab.ensemble([demo(), demo_with("bahdanau", "additive")])
+    traced = both.trace(SENTENCE, search=GREEDY)
+    assert both.trace(SENTENCE, ids(traced.best)).best.log_probs == pytest.approx(
+        traced.best.log_probs, abs=1e-4
+    )
+    with pytest.raises(UserError, match="ensemble"):
+        both.trace(SENTENCE, change={"kind": "uniform", "step": 1})
+
+
 def test_steps_have_the_most_probable_next_tokens() -> None:
     traced = demo().trace(SENTENCE, search=BEAM)
     assert len(traced.steps) == len(traced.best.tokens)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -204,3 +205,30 @@ def test_the_tree_of_a_sentence_is_that_of_the_sentence_alone() -> None:
         (alone,) = traced("best", model, batch_of([words], [[]]))[1].sentences
         assert paths(alone) == paths(levels)
         assert fates_of(alone) == fates_of(levels)
+
+
+class Stepping:
+    """A model that reads one token at a time only."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        self.start, self.step = model.start, model.step
+
+
+@each_search
+@pytest.mark.parametrize("decoder", ["luong_feeding", "transformer"])
+def test_a_prefix_that_is_read_at_once_changes_nothing(name: str, decoder: str) -> None:
+    model, batch, prefix = a_model(decoder), a_batch(), [[4, 5, 4], [5, 6, EOS], [6, 4, 4, 5], [0, 4, 5]]
+    found, trace = traced(name, model, batch, prefix=prefix)
+    expected, stepped = traced(name, Stepping(model), batch, prefix=prefix)  # type: ignore[arg-type]  # enough for a search
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [(one.tokens, one.ended) for one in ours] == [(one.tokens, one.ended) for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.log_prob, one.score) == pytest.approx((other.log_prob, other.score))
+            assert one.weights_TS == pytest.approx(other.weights_TS, abs=1e-6)
+    for ours, theirs in zip(trace.sentences, stepped.sentences, strict=True):
+        assert paths(ours) == paths(theirs)
+        for one, other in zip(chain(*ours), chain(*theirs), strict=True):
+            assert (one.fate, one.rank, one.output) == (other.fate, other.rank, other.output)
+            numbers = [one.log_prob, one.token_log_prob, one.entropy]
+            assert numbers == pytest.approx([other.log_prob, other.token_log_prob, other.entropy], abs=1e-6)
+            assert [token for token, _ in one.top] == [token for token, _ in other.top]
