@@ -130,7 +130,7 @@ class Alternative:
         id, text, kind: see `Token`.
         log_prob: its log-probability.
         word: the whole word that it begins or continues; None if it is not known, see `Loaded.alternatives`.
-        pieces: the texts of the tokens of that word; empty if it is not known.
+        pieces: the tokens of the word as text; empty if it is not known.
     """
 
     id: int
@@ -284,8 +284,8 @@ class Traced(Plain):
         steps: the steps of the best output.
         tree: the hypotheses of the search by length, the root first; empty for a task that does not decode. Its finished
             nodes are the outputs.
-        no_attention: why there are no attention weights, as a sentence; None if there are. Of a classifier without them,
-            what its row has instead.
+        no_attention: why there are no attention weights, as a sentence; None if there are. A classifier
+            without them has a row too; the sentence says what it contains.
         changed: what the change changed; None without one.
         maps: on request, the weights of all layers and heads for the best output, without a change: `cross` [L, A, T, S],
             and the self-attention `encoder` [L, A, S, S] and `decoder` [L, A, T, T].

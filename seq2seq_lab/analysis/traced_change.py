@@ -137,7 +137,7 @@ def _log_probs(both: SearchInput, old: Output, new: Output) -> tuple[float, floa
     """Return the log-probability of the old output with the change, and that of the new one without it.
 
     Args:
-        both: an input with two copies, of which the first is changed.
+        both: an input with two copies; only the first one is changed.
     """
     ids = [[token.id for token in output.tokens] for output in (old, new)]
     if ids[0] == ids[1]:

@@ -58,9 +58,9 @@ class OneInput:
         """The tokenizer of the outputs.
 
         Raises:
-            UserError: the outputs are no texts.
+            UserError: the outputs are not text.
         """
-        raise UserError(f"The outputs of {type(self.task).__name__} are no texts. {NO_SEARCH}")
+        raise UserError(f"The outputs of {type(self.task).__name__} are not text. {NO_SEARCH}")
 
     @cached_property
     def token_names(self) -> TokenNames:
