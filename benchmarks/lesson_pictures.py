@@ -1,11 +1,12 @@
 """Draw the pictures of the lessons in docs/tutorial.md.
 
-python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --bottleneck STUDY --emergence STUDY
+    python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --transformer RUN \\
+        --bottleneck STUDY --emergence STUDY
 
 The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m
-seq2seq_lab.evaluate demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab attention=location` and `python -m
-seq2seq_lab decoder=bahdanau`. STUDY is the folder of `python -m seq2seq_lab study=bottleneck` or `study=emergence`.
-Pictures whose runs are not given stay as they are.
+seq2seq_lab.evaluate demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab` with `attention=location`,
+`decoder=bahdanau` and `model=transformer`. STUDY are folders of `python -m seq2seq_lab` with `study=bottleneck` and
+`study=emergence`. Pictures whose runs are not given stay as they are.
 """
 
 import argparse
@@ -33,6 +34,10 @@ from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
 SENTENCE = "the sad nurses do not see him."
+MASKED = (
+    ["the king sleeps.", SENTENCE],
+    ["le roi dort.", "les infirmières tristes ne le voient pas."],
+)
 LENGTH = "bleu_by_length"
 DOTS_PER_INCH = 100
 
@@ -45,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evaluation", type=Path, metavar="FOLDER")
     parser.add_argument("--location", type=Path, metavar="RUN")
     parser.add_argument("--bahdanau", type=Path, metavar="RUN")
+    parser.add_argument("--transformer", type=Path, metavar="RUN")
     parser.add_argument("--bottleneck", type=Path, metavar="STUDY")
     parser.add_argument("--emergence", type=Path, metavar="STUDY")
     options = parser.parse_args(arguments)
@@ -58,6 +64,7 @@ def pictures(
     evaluation: Path | None,
     location: Path | None,
     bahdanau: Path | None,
+    transformer: Path | None,
     bottleneck: Path | None,
     emergence: Path | None,
 ) -> Iterator[tuple[str, Figure]]:
@@ -84,6 +91,8 @@ def pictures(
         yield "lesson_4", beside({"decoder=luong": demo, "decoder=bahdanau": opened(bahdanau)})
     curves = training_curves(read_metrics(DEMO_FOLDER / METRICS_FILE), declared, result["unit"])
     yield "lesson_5", curves
+    if transformer is not None:
+        yield "lesson_7_masks", opened(transformer).plot_masks(*MASKED)
     if emergence is not None:
         yield "lesson_8", over_steps(find_runs([emergence])[0])
 

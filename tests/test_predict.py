@@ -275,6 +275,15 @@ def test_pictures_of_every_layer_and_head(
     assert "model=transformer" in error
     with pytest.raises(UserError, match="no words"):
         transformer.plot_attention_maps(" ")
+    figure = transformer.plot_masks(["the cat", "the king sleeps."], ["le chat", "le roi dort."])
+    encoder, decoder, cross = (np.asarray(axes.images[0].get_array()) for axes in figure.axes[:3])
+    seen, masked, unused = 1, 0, 2
+    padded = [*[seen] * 4, *[masked] * 2]  # <sos> the cat <eos> and two places of padding
+    assert encoder.tolist() == [padded] * 4 + [[unused] * 6] * 2
+    assert decoder[:4].tolist() == np.tri(4, len(decoder[0]), dtype=int).tolist()
+    assert cross[:4].tolist() == [padded] * 4
+    with pytest.raises(UserError, match="model=transformer"):
+        run.plot_masks(["the cat"], ["le chat"])
 
 
 def test_the_maps_are_those_of_the_printed_translation(

@@ -12,6 +12,7 @@ from seq2seq_lab.plots.curves import Series as Series
 from seq2seq_lab.plots.curves import draw_curves as draw_curves
 from seq2seq_lab.plots.curves import draw_groups as draw_groups
 from seq2seq_lab.plots.curves import draw_series as draw_series
+from seq2seq_lab.plots.masks import draw_masks as draw_masks
 from seq2seq_lab.plots.output import picture_format as picture_format
 from seq2seq_lab.plots.output import render_png as render_png
 from seq2seq_lab.plots.output import render_svg as render_svg

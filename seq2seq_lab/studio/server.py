@@ -108,7 +108,9 @@ def application(studio: Studio, gate: Gate) -> Any:
 
     routes = [Route("/", file), Route("/{name}", file), Route("/api/{name}", question, methods=["POST"])]
     handlers: Any = {404: missing, 405: missing}
-    inner = GZipMiddleware(Starlette(routes=routes, exception_handlers=handlers), minimum_size=COMPRESSED, compresslevel=1)
+    inner = GZipMiddleware(
+        Starlette(routes=routes, exception_handlers=handlers), minimum_size=COMPRESSED, compresslevel=1
+    )
 
     async def gated(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":  # a WebSocket

@@ -33,6 +33,7 @@ from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
 from seq2seq_lab.tasks.translation.export import COVERED, export
+from seq2seq_lab.tasks.translation.masks import draw_masks
 from seq2seq_lab.tasks.translation.states import training_states
 
 if TYPE_CHECKING:
@@ -320,6 +321,24 @@ class LoadedTranslation(Loaded):
         axes = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (source, outputs)}
         title = f"{sentence} → {named.text}"
         return draw_maps(self.folder, maps, axes, title)
+
+    @torch.no_grad()
+    def plot_masks(self, sources: Sequence[str], targets: Sequence[str]) -> "Figure":
+        """Return a figure of what each position of a padded batch may attend to.
+
+        Raises:
+            UserError: the model is not one Transformer.
+        """
+        batch = self.forced(sources, targets).batch(np.arange(len(sources)))
+        with evaluation_context(batch, self.precision, self.device):
+            figure = (
+                draw_masks(self.model, batch, self.tokenizers) if isinstance(self.model, Seq2Seq) else None
+            )
+        if figure is None:
+            raise UserError(
+                f"{self.folder}: plot_masks needs one run with a Transformer, such as model=transformer."
+            )
+        return figure
 
     @torch.no_grad()
     def _hypotheses(
