@@ -146,7 +146,8 @@ def check_trace(run: Any, source: str, check: Checks) -> None:
             check("attention, predict", plain(output.attention), one.attention.tolist())
         if [token.text for token in output.tokens] == own.tokens:
             check("log p of tokens, score", output.log_probs, own.log_probs, CLOSE)
-            check("entropy, score", output.entropies, own.entropies, 10 * CLOSE)
+            check("entropy, score", output.entropies, own.entropies, CLOSE)
+            check("ranks, score", output.ranks, own.ranks, 1)
         ids = [token.id for token in output.tokens]
         forced = run.trace(source, ids).best
         check("forced output", [token.id for token in forced.tokens], ids)

@@ -23,7 +23,7 @@ from seq2seq_lab.analysis.traced import (
 )
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.words import words
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -258,13 +258,12 @@ def alternatives(traced: Traced, step: int) -> list[Alternative]:
     Raises:
         UserError: the output has no such step.
     """
-    given = traced.given
-    if given is None or not 0 <= step < len(traced.steps):
-        raise UserError(
-            f"step={step} is not allowed. Allowed: 0 to {len(traced.steps) - 1}, a step of the output."
-        )
+    allowed = f"0 to {len(traced.steps) - 1}, a step of the output"
+    require(0 <= step < len(traced.steps), "step", step, allowed)
+    given, found = traced.given, traced.steps[step].top
+    if given is None:  # classes are whole words
+        return found
     before = [one.token for one in traced.steps[:step]]
-    found = traced.steps[step].top
     open_ones = [one for one in found if one.kind != "eos"]
     search = GreedySearch(0.0, 0.0, step + 1 + PIECES)
     batch = given.batch(len(open_ones))

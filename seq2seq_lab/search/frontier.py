@@ -71,8 +71,6 @@ class Frontier:
         check_ids(self._prefix_BT, model.vocabulary_size)
         inputs_BT = torch.nn.functional.pad(self._prefix_BT[:, : self.first - 1], (1, 0), value=SOS)
         read_BTV, self._state, weights_BTS = model.read(inputs_BT, self._state, self._source, with_weights)
-        for t, log_probs_BV in enumerate(read_BTV.unbind(1)):
-            self._exclude(log_probs_BV[:, None], t)
         self._read_BTV, self.read_weights_BTS = read_BTV, weights_BTS
         if weights_BTS is not None and self._with_weights:
             self._keep(weights_BTS[:, :, None], slice(0, self.first))
@@ -120,8 +118,12 @@ class Frontier:
         )
         log_probs_AKV = log_probs_NV.reshape(*read_AK.shape, -1)
         forced_AKV = self._force(log_probs_AKV, t)
-        self._exclude(log_probs_AKV, t)
-        predicted_AKV = log_probs_AKV
+        predicted_AKV = log_probs_AKV if self.trace is None else log_probs_AKV.clone()
+        for token in (PAD, SOS):
+            log_probs_AKV[..., token] = float("-inf")
+        if self._shortest_B is not None:
+            early_A = self._shortest_B[self.sentence_A] > t
+            log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
         if forced_AKV is not None:
             log_probs_AKV = torch.where(forced_AKV.isnan(), log_probs_AKV, forced_AKV)
         if self.trace is not None:
@@ -135,14 +137,6 @@ class Frontier:
         if self._with_weights:
             self._keep(weights_AKS[:, None], slice(t, t + 1))
         return log_probs_AKV, weights_AKS
-
-    def _exclude(self, log_probs_AKV: Tensor, t: int) -> None:
-        """Give tokens that an output cannot have at a position the probability 0."""
-        for token in (PAD, SOS):
-            log_probs_AKV[..., token] = float("-inf")
-        if self._shortest_B is not None:
-            early_A = self._shortest_B[self.sentence_A] > t
-            log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
 
     def _keep(self, weights_ATKS: Tensor, steps: slice) -> None:
         """Keep the weights of some steps."""

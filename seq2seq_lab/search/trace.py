@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.tokenizers import EOS, SOS
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
@@ -132,6 +132,7 @@ class SearchTrace:
         )
         ranks_TAK = (rows_TAKV > gained_TAK[..., None]).sum(-1) + 1
         entropy_TAK = torch.special.entr(log_probs_TAKV.exp()).sum(-1)
+        log_probs_TAKV[..., [PAD, SOS]] = float("-inf")  # no search chooses them
         top = log_probs_TAKV.topk(min(self.top, log_probs_TAKV.shape[-1]))
         kept = (token_TAK, parent_TAK, *others, gained_TAK, ranks_TAK)
         self._groups.append((sentence_TA, active_TA, *top, entropy_TAK, *kept))
@@ -142,7 +143,7 @@ class SearchTrace:
 
         Args:
             log_probs_AKV: the log-probabilities of the model.
-            allowed_AKV: the same, minus infinity for tokens that a prefix does not allow.
+            allowed_AKV: the same, minus infinity for tokens that the search does not choose or a prefix does not allow.
         """
         if self._check is not None:
             self._check()

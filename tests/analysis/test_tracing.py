@@ -13,7 +13,7 @@ import seq2seq_lab
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import intervene
 from seq2seq_lab.analysis.traced import Change, Traced
-from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import UserError
 
 SENTENCE = SOURCES[1]
@@ -58,7 +58,7 @@ def test_its_numbers_are_those_of_the_search_and_the_score(name: str, search: tu
             token.text for token in output.tokens
         ] == score.tokens:  # an output may not be how its text is tokenized
             assert output.log_probs == pytest.approx(score.log_probs, abs=1e-4)
-            assert output.entropies == pytest.approx(score.entropies, abs=1e-3)
+            assert output.entropies == pytest.approx(score.entropies, abs=1e-4)
             assert output.words == score.words
             assert output.word_log_probs == pytest.approx(score.word_log_probs, abs=1e-4)
             assert output.ranks == score.ranks
@@ -151,6 +151,16 @@ def test_a_word_of_a_prefix_is_cut_by_the_tokenizer() -> None:
         assert traced.best.text.startswith("le roi ")
         assert traced.best.ranks[0] > 1
     assert [token.kind for token in run.trace(SENTENCE, "zzz").prefix] == ["unknown"]
+
+
+def test_an_empty_output_has_one_step() -> None:
+    traced = demo().trace(SENTENCE, [EOS])
+    json.dumps(traced.as_json(), allow_nan=False)
+    assert (traced.best.text, traced.best.words, ids(traced.best)) == ("", [], [EOS])
+    assert traced.best.attention is not None
+    assert traced.best.attention.shape[0] == len(traced.steps) == 1
+    changed = demo().trace(SENTENCE, change={"kind": "uniform", "step": 0}, before=traced)
+    assert changed.best.text == ""
 
 
 def test_words_join_tokens() -> None:
