@@ -5,7 +5,7 @@ import gzip
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -113,7 +113,7 @@ def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced
 
 def saved_page(
     runs: Sequence[tuple[str, Any]],
-    sentences: Sequence[str],
+    sentences: Mapping[str, str],
     search: ChosenSearch,
     check: Callable[[], None] | None = None,
 ) -> str:
@@ -123,15 +123,21 @@ def saved_page(
 
     Args:
         runs: the name and the opened run of one or two runs.
+        sentences: what the models read, by the texts that the page shows.
         check: see `OneInput.trace`.
 
     Raises:
         UserError: a sentence cannot be read.
     """
-    first = {"run": 0, "other": 1 if len(runs) == 2 else None, "sentence": sentences[0], **search.fields}
+    first = {
+        "run": 0,
+        "other": 1 if len(runs) == 2 else None,
+        "sentence": next(iter(sentences)),
+        **search.fields,
+    }
     answers = []
-    for sentence in sentences:
-        fields = {"sentence": sentence, **search.fields}
+    for shown, sentence in sentences.items():
+        fields = {"sentence": shown, **search.fields}
         traces = [run.trace(sentence, search=search.settings, check=check) for _, run in runs]
         for index, traced in enumerate(traces):
             answers.append({"name": "trace", "body": {"run": index, **fields}, "answer": reduced(traced)})
@@ -151,7 +157,7 @@ def saved_page(
     data = f'<script type="text/plain" id="saved-answers">{packed}</script>'
     style = f"<style>\n{''.join(map(read, STYLES))}</style>"
     scripts = f"{data}\n<script>\n{shared()}</script>\n<script>\n{bundle()}</script>"
-    return _page(f"{TITLE}: {sentences[0]}", style, scripts)
+    return _page(f"{TITLE}: {first['sentence']}", style, scripts)
 
 
 def reduced(traced: Traced) -> dict[str, Any]:
@@ -207,7 +213,9 @@ def show(run: Any, sentences: str | Sequence[str], search: str, size: int) -> Sa
         raise UserError("show: sentences=[] is not allowed. Give one sentence or more.")
     search = search if run.config.search is not None else "own"
     require(search in SEARCHES, "search", search, ", ".join(SEARCHES))
-    return SavedPage(saved_page([(run.folder.name, run)], lines, ChosenSearch(search, size)))
+    return SavedPage(
+        saved_page([(run.folder.name, run)], dict(zip(lines, lines, strict=True)), ChosenSearch(search, size))
+    )
 
 
 def _page(title: str, head: str, scripts: str) -> str:

@@ -1,82 +1,29 @@
 """What the page asks: each question reads its fields, then calls one method of a run."""
 
-import functools
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 from seq2seq_lab.analysis.attributions import METHODS
 from seq2seq_lab.analysis.neighbors import StateKind
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
-from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, about, compared, saved_page
+from seq2seq_lab.errors import require
+from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, compared, saved_page
 from seq2seq_lab.studio.fields import FieldError, Fields
-from seq2seq_lab.studio.picker import examples
+from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.workers import Check, Worker
 
 LONGEST_TEXT = 50_000  # characters
 LONGEST_PREFIX = 2000  # tokens
-LONGEST_NAME = 24  # characters of a run
 LONGEST_WORD = 200  # characters
 MOST_TOKENS = 2**31 - 1  # of a vocabulary
 MOST_COLUMNS = 3000  # weights of a row
 MOST_STATES = 100  # of an answer
 MOST_EXPORTED = 20  # sentences
-KEPT = 4  # answers about searches, of a run
 WIDEST = 20  # hypotheses of a search
 Call = Callable[[Check], Any]
-
-
-class Opened:
-    """A run of the studio.
-
-    Attributes:
-        name: as the user named it, shortened.
-        run: what `seq2seq_lab.load` returns.
-        worker: computes with its model.
-        traced: the last questions about a search, with their answers.
-    """
-
-    def __init__(self, name: str, run: Any) -> None:
-        self.name, self.run, self.worker = short(name), run, Worker(name)
-        self.traced: deque[tuple[OneSentence, Traced]] = deque(maxlen=KEPT)
-
-    @functools.cached_property
-    def examples(self) -> dict[str, Any]:
-        """See `picker.examples`."""
-        return examples(self.run.folder)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What the page shows of the run, and the question that it starts with."""
-        rows = self.examples["rows"]
-        sentence = "" if self.run.reads_targets_only or not rows else rows[0][0]
-        search = (self.run.config.search or {}).get("_target_", "").rpartition(".")[2]
-        # The tree of a greedy search has one branch.
-        first = {"sentence": sentence, "search": "beam" if search == "GreedySearch" else "own", "size": 5}
-        return {**about(self.name, self.run), "first": first}
-
-    def check_input(self, text: str) -> None:
-        """Refuse a text that the model cannot read, or a file that is not one of the run's test set.
-
-        Raises:
-            UserError: names the field.
-        """
-        if self.run.reads == "files":
-            known = [row[0] for row in self.examples["rows"]]
-            if text not in known:
-                raise UserError(f"sentence={text[:80]} is not a test image of {self.name}. Choose one below.")
-        else:
-            self.run.check_input(text, "sentence", self.run.longest_input)
-
-
-def short(name: str) -> str:
-    """Return the name of a folder; of a long one its last two parts."""
-    return name if len(name) <= LONGEST_NAME else "…/" + "/".join(Path(name).parts[-2:])
 
 
 class Studio:
@@ -182,15 +129,13 @@ class OneSentence:
         for question, answer in known:
             if question == self:
                 return answer
-        self.opened.check_input(self.sentence)
+        sentence = self.opened.readable(self.sentence)
         options: dict[str, Any] = {"search": self.search.settings, "check": check}
         if self.change is None:
-            found = self.opened.run.trace(self.sentence, self.prefix, **options)
+            found = self.opened.run.trace(sentence, self.prefix, **options)
         else:
             before = replace(self, change=None).traced(check)
-            found = self.opened.run.trace(
-                self.sentence, self.prefix, change=self.change, before=before, **options
-            )
+            found = self.opened.run.trace(sentence, self.prefix, change=self.change, before=before, **options)
         known.append((self, found))
         return found
 
@@ -215,8 +160,8 @@ def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     def call(check: Check) -> dict[str, Any]:
         best = one.traced(check).best
         check()
-        source, target = ("", best.text) if one.opened.run.reads_targets_only else (one.sentence, best.text)
-        found = one.opened.run.attribute(source, target, [method], against).as_json()
+        source = "" if one.opened.run.reads_targets_only else one.opened.readable(one.sentence)
+        found = one.opened.run.attribute(source, best.text, [method], against).as_json()
         rows = found["scores"][method]
         allowed = f"0 to {min(len(rows), len(best.tokens)) - 1}, a step of the output"
         require(step < min(len(rows), len(best.tokens)), "step", step, allowed)
@@ -248,7 +193,7 @@ def difference(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
 
     def call(check: Check) -> Any:
         traces = one.traced(check), second.traced(check)
-        return compared(one.opened.run, other.run, one.sentence, traces)
+        return compared(one.opened.run, other.run, one.opened.readable(one.sentence), traces)
 
     return (one.index, index), call
 
@@ -262,10 +207,10 @@ def export(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
         raise FieldError("sentences=[] is not allowed. Give one sentence or more.")
 
     def call(check: Check) -> str:
+        readable = {}
         for sentence in given:
-            for run in opened:
-                run.check_input(sentence)
-        return saved_page([(run.name, run.run) for run in opened], given, search, check)
+            readable[sentence], *_ = [one.readable(sentence) for one in opened]
+        return saved_page([(one.name, one.run) for one in opened], readable, search, check)
 
     return indices, call
 

@@ -9,7 +9,8 @@ from demo_models import demo, demo_with
 from extras import needs
 from studios import Client, serving
 
-from seq2seq_lab.studio.questions import Opened, Studio
+from seq2seq_lab.studio.opened import Opened
+from seq2seq_lab.studio.questions import Studio
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, needs("playwright", "dev")]
 SENTENCE = "the old king does not sleep."

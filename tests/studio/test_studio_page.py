@@ -5,14 +5,18 @@ import gzip
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from demo_models import demo
 
+from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
 from seq2seq_lab.reporting.runs import read_finished
+from seq2seq_lab.studio import opened
 from seq2seq_lab.studio.picker import examples
 
 SENTENCES = ["the old king does not sleep.", "where is the dog?"]
@@ -82,3 +86,20 @@ def test_a_saved_page_of_twenty_sentences_is_small(tmp_path: Path) -> None:
 def test_show_refuses(arguments: tuple[object, ...], key: str) -> None:
     with pytest.raises(UserError, match=key):
         demo().show(*arguments)
+
+
+def test_a_captioner_reads_only_the_images_of_its_test_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    image_ICHW = torch.from_numpy(rng.integers(0, 256, (2, 3, 8, 8), np.uint8))
+    tokens = SimpleNamespace(image_ICHW=image_ICHW, image_N=torch.tensor([1, 0]))
+    split = SimpleNamespace(text=SimpleNamespace(names=["a", "b"]), tokens=tokens)
+    monkeypatch.setattr(opened, "read_data", lambda run, validation: SimpleNamespace(tests=[split]))
+    one = opened.Opened("captions", SimpleNamespace(reads="files", folder=tmp_path))
+    for name, image_CHW in (("a", image_ICHW[1]), ("b", image_ICHW[0])):
+        np.testing.assert_array_equal(read_image(Path(one.readable(name)), 8, 8), image_CHW)
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(Path(one.readable("a")).read_bytes())
+    with pytest.raises(UserError, match="sentence="):
+        one.readable(str(secret))

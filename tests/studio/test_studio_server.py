@@ -13,7 +13,8 @@ import seq2seq_lab
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.reporting import studio_page
 from seq2seq_lab.studio import questions, server, workers
-from seq2seq_lab.studio.questions import Opened, Studio
+from seq2seq_lab.studio.opened import Opened
+from seq2seq_lab.studio.questions import Studio
 
 SENTENCE = "the old king does not sleep."
 GREEDY = {"run": 0, "sentence": SENTENCE, "search": "greedy"}

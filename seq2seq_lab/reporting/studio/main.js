@@ -125,7 +125,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? (live ? "Choose an output word to see its step. Choose a source word to give it all attention in that step." : "");
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();

@@ -23,18 +23,18 @@ export function columnsOf(source) {
 
 /* The centers of words over a width, in the order of reading; words that do not fit are turned. */
 function places(texts, width, rtl) {
-  const widths = texts.map((text) => Math.min(LONGEST, widthOf(text)) + GAP), total = widths.reduce((sum, one) => sum + one, 0);
+  const longest = Math.max(LONGEST, width / Math.max(1, texts.length) - 2 * GAP), widths = texts.map((text) => Math.min(longest, widthOf(text)) + GAP), total = widths.reduce((sum, one) => sum + one, 0);
   const turned = total > width, each = Math.max(NARROW, width / Math.max(1, texts.length));
   const sizes = turned ? texts.map(() => each) : widths, spare = turned ? 0 : (width - total) / Math.max(1, texts.length);
   let left = 0;
   const centers = sizes.map((size) => { const center = left + (size + spare) / 2; left += size + spare; return center; });
-  return { turned, sizes: sizes.map((size) => size + spare), width: left, centers: rtl ? centers.map((center) => left - center) : centers };
+  return { turned, longest: turned ? LONGEST : longest, sizes: sizes.map((size) => size + spare), width: left, centers: rtl ? centers.map((center) => left - center) : centers };
 }
 
 function labelHeight(texts, turned) { return turned ? 12 + Math.min(LONGEST, Math.max(0, ...texts.map((text) => widthOf(text)))) : LINE; }
 
-function label(text, center, top, height, turned, upward) {
-  const short = cut(text, LONGEST);
+function label(text, center, top, height, { turned, longest }, upward) {
+  const short = cut(text, longest);
   const at = turned ? { transform: `translate(${center + 4} ${upward ? top + height - 5 : top + 5}) rotate(-90)`, "text-anchor": upward ? "start" : "end" }
     : { x: center, y: top + 15, "text-anchor": "middle" };
   return svg("text", at, short);
@@ -73,7 +73,7 @@ export function drawWords(container, traced, { step, marked = new Set(), pick, a
   const group = (className, label) => svg("g", { class: className, role: "button", "aria-label": label });
   const heads = over.map((text, i) => {
     const made = group("word", text);
-    made.append(svg("rect", { class: "hit", x: top.centers[i] - top.sizes[i] / 2, y: 0, width: top.sizes[i], height: above, rx: 3 }), label(text, top.centers[i], 0, above, top.turned, true), svg("title", {}, text));
+    made.append(svg("rect", { class: "hit", x: top.centers[i] - top.sizes[i] / 2, y: 0, width: top.sizes[i], height: above, rx: 3 }), label(text, top.centers[i], 0, above, top, true), svg("title", {}, text));
     made.onclick = () => attend(i);
     return made;
   });
@@ -82,7 +82,7 @@ export function drawWords(container, traced, { step, marked = new Set(), pick, a
     const size = bottom.sizes[i], bar = Math.min(34, size - 3);
     made.append(svg("rect", { class: "bar-p", x: bottom.centers[i] - bar / 2, y: base - (BARS - 6) * p, width: bar, height: Math.max(1, (BARS - 6) * p) }),
       svg("rect", { class: "hit", x: bottom.centers[i] - size / 2, y: base - BARS + 4, width: size, height: BARS + below - 4, rx: 3 }),
-      label(word.text, bottom.centers[i], base, below, bottom.turned, false), svg("title", {}, `${word.text}: ${share(word.logProb)}`));
+      label(word.text, bottom.centers[i], base, below, bottom, false), svg("title", {}, `${word.text}: ${share(word.logProb)}`));
     made.onclick = () => pick(word.step);
     return made;
   });

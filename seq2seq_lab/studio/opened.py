@@ -1,0 +1,84 @@
+"""A run of the studio: its examples, its images, and the thread of its model."""
+
+import base64
+import functools
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from seq2seq_lab.analysis.traced import Traced
+from seq2seq_lab.data.captions import png_address
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.evaluation import read_data
+from seq2seq_lab.reporting.studio_page import about
+from seq2seq_lab.studio.picker import examples
+from seq2seq_lab.studio.workers import Worker
+
+KEPT = 4  # answers about searches
+LONGEST_NAME = 24  # characters
+
+
+class Opened:
+    """A run of the studio.
+
+    Attributes:
+        name: as the user named it, shortened.
+        run: what `seq2seq_lab.load` returns.
+        worker: computes with its model.
+        traced: the last questions about a search, with their answers.
+    """
+
+    def __init__(self, name: str, run: Any) -> None:
+        self.name, self.run, self.worker = short(name), run, Worker(name)
+        self.traced: deque[tuple[Any, Traced]] = deque(maxlen=KEPT)
+
+    @functools.cached_property
+    def examples(self) -> dict[str, Any]:
+        """See `picker.examples`."""
+        return examples(self.run.folder)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the page shows of the run, and the question that it starts with."""
+        rows = self.examples["rows"]
+        sentence = "" if self.run.reads_targets_only or not rows else rows[0][0]
+        search = (self.run.config.search or {}).get("_target_", "").rpartition(".")[2]
+        # The tree of a greedy search has one branch.
+        first = {"sentence": sentence, "search": "beam" if search == "GreedySearch" else "own", "size": 5}
+        return {**about(self.name, self.run), "first": first}
+
+    def readable(self, text: str) -> str:
+        """Return a text that the model can read; for the name of a test image its file.
+
+        Raises:
+            UserError: names the field.
+        """
+        if self.run.reads == "lines":
+            self.run.check_input(text, "sentence", self.run.longest_input)
+            return text
+        if text not in self._images:
+            raise UserError(
+                f"sentence={text[:80]} is not a test image of {self.name}. Choose one of the list."
+            )
+        file = Path(self._folder.name) / f"{[*self._images].index(text)}.png"
+        if not file.exists():
+            image_CHW = self._images[text]
+            file.write_bytes(base64.b64decode(png_address(image_CHW.transpose(1, 2, 0)).partition(",")[2]))
+        return str(file)
+
+    @functools.cached_property
+    def _images(self) -> dict[str, Any]:
+        """The images of the first test set by their names."""
+        split = read_data(self.run, False).tests[0]
+        images = split.tokens.image_ICHW[split.tokens.image_N].numpy()
+        return dict(zip(split.text.names, images, strict=True))
+
+    @functools.cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="seq2seq_lab_studio_")
+
+
+def short(name: str) -> str:
+    """Return the name of a folder; of a long one its last two parts."""
+    return name if len(name) <= LONGEST_NAME else "…/" + "/".join(Path(name).parts[-2:])
