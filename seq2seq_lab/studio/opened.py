@@ -2,7 +2,9 @@
 
 import base64
 import functools
+import shutil
 import tempfile
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ class Opened:
             raise UserError(
                 f"sentence={text[:80]} is not a test image of {self.name}. Choose one of the list."
             )
-        file = Path(self._folder.name) / f"{[*self._images].index(text)}.png"
+        file = self._folder / f"{[*self._images].index(text)}.png"
         if not file.exists():
             image_CHW = self._images[text]
             file.write_bytes(base64.b64decode(png_address(image_CHW.transpose(1, 2, 0)).partition(",")[2]))
@@ -75,8 +77,11 @@ class Opened:
         return dict(zip(split.text.names, images, strict=True))
 
     @functools.cached_property
-    def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="seq2seq_lab_studio_")
+    def _folder(self) -> Path:
+        """A folder for files of images; it is removed with the run, or when the process ends."""
+        folder = tempfile.mkdtemp(prefix="seq2seq_lab_studio_")
+        weakref.finalize(self, shutil.rmtree, folder)
+        return Path(folder)
 
 
 def short(name: str) -> str:
