@@ -1,6 +1,7 @@
 """Runs the command line in this process; few tests need a separate process."""
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,9 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.command_line import parse_line
 from seq2seq_lab.config.compose import Request, read_command_line
 from seq2seq_lab.launching import cli, start
+from seq2seq_lab.tasks.base import EpochPlan
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 
 def run(*arguments: str) -> int:
@@ -20,6 +24,20 @@ def run(*arguments: str) -> int:
         except SystemExit as end:
             return int(end.code or 0)
     return 0
+
+
+def run_until(step: int, *arguments: str) -> None:
+    """Do the same, and interrupt the training before an optimizer step."""
+    training_step = TrainingStep.__call__
+
+    def interrupted(self: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == step:
+            raise KeyboardInterrupt
+        return training_step(self, plan, state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingStep, "__call__", interrupted)
+        assert run(*arguments) == 130
 
 
 def check(*arguments: str) -> Request:

@@ -31,6 +31,8 @@ class Gold:
             question, such as "où", are PRON and those of negation PART. None if it is not known.
         target_agreement: the gender (m, f) and number (sg, pl) with which each target word agrees, such as `f.pl`; finite
             verbs and pronouns have a number only, and words that agree with nothing an empty text. None if not known.
+        source_subjects, target_subjects: the positions of each finite verb and of the head of its subject. None if not
+            known.
     """
 
     source_words: tuple[str, ...]
@@ -39,6 +41,8 @@ class Gold:
     possible: frozenset[tuple[int, int]] = frozenset()
     target_classes: tuple[str, ...] | None = None
     target_agreement: tuple[str, ...] | None = None
+    source_subjects: tuple[tuple[int, int], ...] | None = None
+    target_subjects: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         for column in (self.target_classes, self.target_agreement):

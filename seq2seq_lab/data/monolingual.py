@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data import text
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.grammar.minimal_pairs import contrasts
+from seq2seq_lab.data.grammar.minimal_pairs import agreement_distances, contrasts
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import check_encoding, find_file
@@ -79,8 +79,14 @@ class Monolingual:
             split.source if self.language == "en" else split.target
             for split in (corpus.train, corpus.validation, corpus.tests["test"])
         )
-        wrong = contrasts(corpus.tests["test"].gold or (), self.language)
-        return SentenceCorpus(self.language, Sentences(train), Sentences(validation), Sentences(test, wrong))
+        golds = corpus.tests["test"].gold or ()
+        wrong = contrasts(golds, self.language)
+        distances = [
+            distance if one is not None and one.phenomenon == "agreement" else None
+            for one, distance in zip(wrong, agreement_distances(golds, self.language), strict=True)
+        ]
+        held_out = Sentences(test, wrong, distances)
+        return SentenceCorpus(self.language, Sentences(train), Sentences(validation), held_out)
 
     def _read(self, path: str) -> SentenceCorpus:
         file, counts, lines = find_file("dataset.path", path), text.new_counts(), []

@@ -18,11 +18,13 @@ class Contrast(NamedTuple):
 class Sentences(Columns):
     """The sentences of one split, in the order of the text.
 
-    `contrasts` has an ungrammatical form of each sentence that has one, if the data set has such forms.
+    `contrasts` has an ungrammatical form of each sentence that has one, if the data set has such forms. `distances` has the
+    number of words from the subject to the verb that does not agree in this form; None for forms of another kind.
     """
 
     lines: Sequence[str]
     contrasts: Sequence[Contrast | None] | None = None
+    distances: Sequence[int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ from seq2seq_lab.data.words import words as spans_of_words
 from seq2seq_lab.metrics.base import Array, Grouping, Metric
 from seq2seq_lab.metrics.loss import perplexity
 
+DISTANCES = {1: "1", 2: "2", 4: "3–4", 8: "5–8", math.inf: "9 or more"}
+"""The groups of distances from the subject to the verb, by the greatest distance."""
+
 
 class SentenceScores(Protocol):
     """The negative log-probabilities of N sentences.
@@ -24,6 +27,7 @@ class SentenceScores(Protocol):
         phenomena: the phenomenon that the ungrammatical form of each sentence violates; None for a sentence without such a
             form.
         wrong_nats: the negative log-probability of the ungrammatical form; NaN without one.
+        distances: see `data.sentences.Sentences`.
     """
 
     @property
@@ -40,6 +44,9 @@ class SentenceScores(Protocol):
 
     @property
     def wrong_nats(self) -> Array: ...
+
+    @property
+    def distances(self) -> Sequence[int | None]: ...
 
 
 def tokens(outputs: SentenceScores) -> Array:
@@ -141,6 +148,15 @@ def by_phenomenon(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None
     return dict(sorted(groups.items())) or None
 
 
+def by_distance(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:
+    """Return the indices of the sentences with a minimal pair of agreement, by the distance from the subject to the verb."""
+    groups: dict[str, list[int]] = {name: [] for name in DISTANCES.values()}
+    for index, distance in enumerate(outputs.distances):
+        if distance is not None:
+            groups[next(name for most, name in DISTANCES.items() if distance <= most)].append(index)
+    return {name: group for name, group in groups.items() if group} or None
+
+
 LANGUAGE_MODEL_METRICS: tuple[Metric, ...] = (
     PerplexityPerUnit("perplexity_per_word", "perplexity per word", words),
     PerplexityPerUnit("perplexity_per_token", "perplexity per token", tokens),
@@ -149,3 +165,4 @@ LANGUAGE_MODEL_METRICS: tuple[Metric, ...] = (
     NatsPerUnit("loss", "loss per token", tokens),
 )
 MINIMAL_PAIRS = Grouping("phenomenon", "phenomenon", MinimalPairAccuracy(), by_phenomenon, ordered=False)
+AGREEMENT = Grouping("distance", "words from the subject to the verb", MinimalPairAccuracy(), by_distance)

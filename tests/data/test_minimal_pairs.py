@@ -6,7 +6,13 @@ import pytest
 
 from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar, lexicon
-from seq2seq_lab.data.grammar.minimal_pairs import TO_BASE, TO_THIRD, VIOLATIONS, contrasts
+from seq2seq_lab.data.grammar.minimal_pairs import (
+    TO_BASE,
+    TO_THIRD,
+    VIOLATIONS,
+    agreement_distances,
+    contrasts,
+)
 from seq2seq_lab.data.grammar.noun_kinds import KINDS
 
 
@@ -46,6 +52,30 @@ def pair(source: str, target: str, *links: tuple[int, int]) -> Gold:
 def test_forms_of_each_phenomenon(language: str, phenomenon: str, gold: Gold, expected: str | None) -> None:
     found = VIOLATIONS[language][phenomenon](gold)
     assert (None if found is None else " ".join(found)) == expected
+
+
+def test_the_distance_from_the_subject_to_the_verb(texts: list[ParallelText]) -> None:
+    golds = [gold for text in texts for gold in text.gold or ()]
+    examples: dict[str, int | None] = {}
+    for language in ("en", "fr"):
+        lines = [" ".join(one.source_words if language == "en" else one.target_words) for one in golds]
+        distances = agreement_distances(golds, language)
+        examples |= zip(lines, distances, strict=True)
+        for gold, line, distance in zip(golds, lines, distances, strict=True):
+            if distance is not None:
+                words = line.split()
+                wrong = VIOLATIONS[language]["agreement"](gold)
+                assert wrong is not None
+                (verb,) = [i for i, word in enumerate(words) if word != wrong[i]]
+                subjects = gold.source_subjects if language == "en" else gold.target_subjects
+                assert abs(verb - dict(subjects or ())[verb]) == distance
+                if distance == 1 and words[verb] not in ("do", "does", "est", "a"):
+                    assert words[verb - 1] not in ("the", "le", "la", "les")
+    simple = {line: one for line, one in examples.items() if one is not None and len(line.split()) == 3}
+    assert len(simple) > 10
+    assert {*simple.values()} == {1}  # he sleeps .
+    relative = [one for line, one in examples.items() if " who " in line and one is not None and one > 3]
+    assert relative  # the boy who sings in the garden sleeps .
 
 
 @pytest.mark.parametrize("language", ["en", "fr"])

@@ -31,14 +31,12 @@ from seq2seq_lab.models.encoders import ConvolutionalEncoder
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.tasks.base import EpochPlan, StepInfo
+from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.parts import build_optimizer
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -295,19 +293,8 @@ def test_missing_and_unreadable_images_are_refused(
     assert ("No file" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = TrainingStep.__call__
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == 4:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*SMALL, f"hydra.run.dir={tmp_path}") == 130
+def test_a_killed_run_resumes_with_identical_losses(whole: Path, tmp_path: Path) -> None:
+    command_line.run_until(4, *SMALL, f"hydra.run.dir={tmp_path}")
     assert command_line.run(f"resume={tmp_path}") == 0
     assert losses(tmp_path) == losses(whole)
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (tmp_path, whole)]

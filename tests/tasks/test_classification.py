@@ -31,13 +31,10 @@ from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.runtime.shades import ShadedText
-from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
 from seq2seq_lab.tasks.labelled import load_vocabulary
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
 LINE = (
@@ -182,20 +179,9 @@ def test_the_record_has_its_metrics_tables_and_pictures(run: Path) -> None:
     assert "weights" in files
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, end = TrainingStep.__call__, len(losses_of(run)) - 2
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == end:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
+    command_line.run_until(len(losses_of(run)) - 2, *LINE, "logger=none", f"hydra.run.dir={folder}")
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
     assert result_of(folder)["test/accuracy"] == result_of(run)["test/accuracy"]

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,16 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
-from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
+from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_distance, by_phenomenon
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.base import EpochPlan, StepInfo
+from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
 
 LINE = (
@@ -100,6 +99,9 @@ def test_it_learns_and_reports_its_metrics(run: Path) -> None:
         assert result[f"test/{name}"] > 0, name
     groups = result["test/minimal_pairs_by_phenomenon"]
     assert [group["group"] for group in groups] == ["agreement", "negation", "object pronoun"]
+    distances = result["test/minimal_pairs_by_distance"]
+    assert distances[0]["group"] == "1"
+    assert sum(group["count"] for group in distances) == groups[0]["count"]
     assert len((run / "generated.txt").read_text("utf-8").splitlines()) == 2
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
     assert sum(bool(row["phenomenon"]) for row in rows) == sum(group["count"] for group in groups)
@@ -122,23 +124,9 @@ def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> Non
     assert both["groupings"]
 
 
-def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:
-    """Run until a step, and interrupt the run."""
-    trainer_step = TrainingStep.__call__
-
-    def stopped(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == step:
-            raise KeyboardInterrupt
-        return trainer_step(training_step, plan, state)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", stopped)
-        assert command_line.run(*settings, f"hydra.run.dir={folder}") == 130
-
-
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    killed((*LINE, "trainer.checkpoint_every_steps=2"), 5, folder)
+    command_line.run_until(5, *LINE, "trainer.checkpoint_every_steps=2", f"hydra.run.dir={folder}")
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
     assert result_of(folder)["test/perplexity_per_word"] == result_of(run)["test/perplexity_per_word"]
@@ -146,7 +134,14 @@ def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -
 
 def test_a_killed_run_resumes_with_its_carried_state(carried: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    killed((*LINE, *CARRY, "trainer.micro_batches=2", "trainer.checkpoint_every_steps=4"), 10, folder)
+    command_line.run_until(
+        10,
+        *LINE,
+        *CARRY,
+        "trainer.micro_batches=2",
+        "trainer.checkpoint_every_steps=4",
+        f"hydra.run.dir={folder}",
+    )
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(carried)
 
@@ -202,7 +197,8 @@ def test_a_killed_run_in_the_earlier_form_resumes_with_identical_losses(
     shown: list[dict[str, object]] = []
     monkeypatch.setattr(runner, "flat_keys", lambda *given: shown.append(flat_keys(*given)) or shown[-1])
     for name in ("now", "earlier"):
-        killed((*LINE, *settings, "trainer.checkpoint_every_steps=4"), 6, tmp_path / name)
+        line = (*LINE, *settings, "trainer.checkpoint_every_steps=4", f"hydra.run.dir={tmp_path / name}")
+        command_line.run_until(6, *line)
     to_earlier_form(tmp_path / "earlier")
     for name in ("now", "earlier"):
         assert command_line.run(f"resume={tmp_path / name}") == 0
@@ -337,6 +333,8 @@ def test_metrics_of_known_probabilities() -> None:
         }
     )
     assert by_phenomenon(outputs) == {"x": [0], "y": [1]}
+    assert by_distance(outputs) is None
+    assert by_distance(replace(outputs, distances=[4, None, 30])) == {"3–4": [0], "9 or more": [2]}
 
 
 @pytest.mark.parametrize("beginning", ["", "the", "the old king"])

@@ -19,11 +19,8 @@ from seq2seq_lab.data.tokenizers import EOS, WordTokenizer
 from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.classifier import PairClassifier, build_classifier
-from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 
 LINE = (
     *("experiment=entailment", "dataset.pairs=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
@@ -82,20 +79,10 @@ def test_the_baseline_of_one_text_reads_the_second_one(run: Path, tmp_path: Path
         assert ids == task.vocabulary.tokenizer.encode([line])[0]
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, end = TrainingStep.__call__, len(losses_of(run)) - 2
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == end:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
     folder, pairs = tmp_path / "run", api.load(run).task.pairs
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*LINE, f"task.pairs={pairs}", f"hydra.run.dir={folder}") == 130
+    end = len(losses_of(run)) - 2
+    command_line.run_until(end, *LINE, f"task.pairs={pairs}", f"hydra.run.dir={folder}")
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
 

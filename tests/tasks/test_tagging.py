@@ -20,12 +20,10 @@ from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import CharTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.tasks.base import EpochPlan, StepInfo
+from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED, TaggedBatches, TaggedTokens, TrainingWords, first_tokens
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 
 SIZES = (
     "dataset.sentences=120",
@@ -106,20 +104,9 @@ def test_the_baseline_is_the_most_frequent_tag_of_each_word(run: Path) -> None:
     assert result["baseline/most_frequent/test/ambiguous_accuracy"] == pytest.approx(np.mean(ambiguous))
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, end = TrainingStep.__call__, len(losses_of(run)) - 2
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == end:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*LINE, f"hydra.run.dir={folder}") == 130
+    command_line.run_until(len(losses_of(run)) - 2, *LINE, f"hydra.run.dir={folder}")
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
     assert rows_of(folder) == rows_of(run)

@@ -67,16 +67,35 @@ def _record(pair: Pair) -> list[object]:
     gold = pair.gold
     assert not gold.possible  # the grammar has sure links only
     sides = (gold.source_words, gold.target_words, gold.target_classes, gold.target_agreement)
-    return [*("\t".join(side or ()) for side in sides), sorted(gold.links), sorted(pair.phenomena)]
+    subjects = (gold.source_subjects, gold.target_subjects)
+    return [*("\t".join(side or ()) for side in sides), *subjects, sorted(gold.links), sorted(pair.phenomena)]
 
 
 def _pair(
-    source: str, target: str, classes: str, agreement: str, links: list[tuple[int, int]], phenomena: list[str]
+    source: str,
+    target: str,
+    classes: str,
+    agreement: str,
+    source_subjects: list[tuple[int, int]],
+    target_subjects: list[tuple[int, int]],
+    links: list[tuple[int, int]],
+    phenomena: list[str],
 ) -> Pair:
     words, others, parts, agrees = (tuple(side.split("\t")) for side in (source, target, classes, agreement))
-    every = frozenset((first, second) for first, second in links)
-    gold = Gold(words, others, every, target_classes=parts, target_agreement=agrees)
+    gold = Gold(
+        words,
+        others,
+        frozenset(_positions(links)),
+        target_classes=parts,
+        target_agreement=agrees,
+        source_subjects=_positions(source_subjects),
+        target_subjects=_positions(target_subjects),
+    )
     return Pair(gold, frozenset(phenomena))
+
+
+def _positions(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple([(first, second) for first, second in pairs])  # JSON has lists
 
 
 def _digest(text: str) -> str:

@@ -107,7 +107,7 @@ class Clauses:
         subject, human = self.subject(max(depth - 1, 0), BESIDE_NEGATION if negated else ANY)
         predicate = self.predicate(Clause(subject, tense, negated, question=True), depth, human, asked)
         link = object()
-        do = Phrase(words((predicate.english[0].form,), link), words(("est-ce", "que/qu'"), link))
+        do = Phrase((predicate.english[0]._replace(links=(link,)),), words(("est-ce", "que/qu'"), link))
         rest = predicate._replace(english=predicate.english[1:])
         first = unit((asked,), (_INTERROGATIVES[asked],), part="PRON") if asked else EMPTY
         return join(first, do, subject.phrase, rest)

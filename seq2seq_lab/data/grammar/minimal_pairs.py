@@ -71,6 +71,30 @@ def contrasts(golds: Sequence[Gold], language: str) -> list[Contrast | None]:
     return found
 
 
+def agreement_distances(golds: Sequence[Gold], language: str) -> list[int | None]:
+    """Return the distance in words from the head of the subject to the verb that the form of "agreement" changes.
+
+    It is 1 if they are adjacent, None for a sentence without such a form.
+
+    Args:
+        golds: the words of the sentence pairs, with their subjects.
+        language: en or fr.
+    """
+    violate = VIOLATIONS[language]["agreement"]
+    found: list[int | None] = []
+    for gold in golds:
+        words, subjects = (
+            (gold.source_words, gold.source_subjects)
+            if language == "en"
+            else (gold.target_words, gold.target_subjects)
+        )
+        wrong = violate(gold) or words
+        verbs = [i for i, (right, other) in enumerate(zip(words, wrong, strict=True)) if right != other]
+        heads = [head for verb, head in subjects or () if [verb] == verbs]
+        found.append(abs(verbs[0] - heads[0]) if heads else None)
+    return found
+
+
 def _replace(words: Words, position: int, *forms: str) -> Words:
     return (*words[:position], *forms, *words[position + len(forms) :])
 

@@ -33,12 +33,16 @@ Combination = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Word(NamedTuple):
-    """A form, its links and, if it is French, its part of speech and its agreement; see `Gold.target_classes`."""
+    """A form, its links and, if it is French, its part of speech and its agreement; see `Gold.target_classes`.
+
+    `subject` is the link of the head of the subject with which a finite verb agrees.
+    """
 
     form: str
     links: tuple[object, ...]
     part: str = ""
     agreement: str = ""
+    subject: object = None
 
 
 class Phrase(NamedTuple):
@@ -186,6 +190,16 @@ def french_text(sentence: Sequence[str]) -> str:
     return " ".join(sentence).replace("' ", "'").replace(" .", ".").replace(" ,", ",")
 
 
+def _subjects(sentence: Sequence[Word]) -> tuple[tuple[int, int], ...]:
+    """Return the positions of each finite verb and of the head of its subject, the nearest word of a compound."""
+    pairs = []
+    for verb, word in enumerate(sentence):
+        heads = [i for i, one in enumerate(sentence) if word.subject in one.links] if word.subject else []
+        if heads:
+            pairs.append((verb, min(heads, key=lambda head: abs(verb - head))))
+    return tuple(pairs)
+
+
 def gold(phrase: Phrase) -> Gold:
     """Return the spelled words of a sentence, their links and the classes of the French ones."""
     english, french = spell_english(phrase.english), spell_french(phrase.french)
@@ -207,4 +221,6 @@ def gold(phrase: Phrase) -> Gold:
         links,
         target_classes=tuple([word.part for word in french]),
         target_agreement=tuple([word.agreement for word in french]),
+        source_subjects=_subjects(english),
+        target_subjects=_subjects(french),
     )

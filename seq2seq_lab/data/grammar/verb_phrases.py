@@ -86,6 +86,11 @@ def _taking(verb: Verb, thing: NounPhrase) -> Phrase:
     return Phrase((), (), (), tuple([(verb.english_present[FIRST_SINGULAR], noun) for noun in thing.nouns]))
 
 
+def _agreeing(finite: tuple[Word, ...], head: object) -> tuple[Word, ...]:
+    """Return the words of a finite verb with the head of the subject that it agrees with."""
+    return tuple([word._replace(subject=head) for word in finite])
+
+
 class VerbPhrases:
     """Draws verb phrases and relative clauses with the given generator."""
 
@@ -122,8 +127,8 @@ class VerbPhrases:
         phenomena: tuple[Phenomenon, ...] = ()
         agrees = agreement(subject.number)
         if tense == PRESENT:
-            finite = words(verb.french_present[subject.person], link, "VERB", agrees)
             participle = EMPTY.french
+            finite = words(verb.french_present[subject.person], link, "VERB", agrees)
         else:
             if verb.auxiliary is lexicon.ETRE:
                 gender, number = subject.gender, subject.number
@@ -141,9 +146,11 @@ class VerbPhrases:
         if has_auxiliary or clause.negated or clause.question:
             if not clause.question:
                 finite = tuple([word._replace(links=(*word.links, support_link)) for word in finite])
-            english = words((support,), support_link) + ne.english + adverb.english + words((base,), link)
+            conjugated = _agreeing(words((support,), support_link), subject.head)
+            english = conjugated + ne.english + adverb.english + words((base,), link)
         else:
-            english = adverb.english + words(inflected, link)
+            english = adverb.english + _agreeing(words(inflected, link), subject.head)
+        finite = _agreeing(finite, subject.head)
         french = ne.french + clitic + finite + pas.french + adverb.french + participle
         return Phrase(english, french, phenomena + ne.phenomena)
 

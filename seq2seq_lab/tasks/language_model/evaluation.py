@@ -14,7 +14,7 @@ from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.metrics.base import Array, digest
-from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
+from seq2seq_lab.metrics.language_model import AGREEMENT, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
@@ -48,6 +48,7 @@ class LanguageModelOutputs:
     lines: Sequence[str]
     phenomena: Sequence[str | None]
     wrong_nats: Array
+    distances: Sequence[int | None] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class ScoredSentences:
             lines=self.split.text.lines,
             phenomena=self._phenomena,
             wrong_nats=wrong_nats,
+            distances=self.split.text.distances or (),
         )
 
 
@@ -187,7 +189,7 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
             compute,
             plan=plan_evaluation(split.tokens, batch_size),
             examples=digest(split.text.lines),
-            groupings=(MINIMAL_PAIRS,),
+            groupings=(MINIMAL_PAIRS, AGREEMENT),
             **measured,
         )
         self.tokenizer, self.search = tokenizer, search

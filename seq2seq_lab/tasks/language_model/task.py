@@ -20,7 +20,7 @@ from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in
-from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
+from seq2seq_lab.metrics.language_model import AGREEMENT, LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
@@ -71,7 +71,7 @@ class LanguageModelTask(Task):
 
     uses = frozenset(("dataset", "tokenizer", "decoder", "attention", "readout", "initialization", "search"))
     metrics: Sequence[Metric] = LANGUAGE_MODEL_METRICS
-    groupings = (MINIMAL_PAIRS,)
+    groupings = (MINIMAL_PAIRS, AGREEMENT)
     primary = "perplexity_per_word"
     unit = "tokens"
     files = ("tokenizer",)
