@@ -197,3 +197,14 @@ def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
     assert output(saved) != first
     assert not saved.is_visible("#undo >> xpath=ancestor::main")
     saved.close()
+
+
+def test_the_page_says_that_the_server_does_not_answer(browser: Any) -> None:
+    with serving(Studio([Opened("demo", demo())])) as one:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{one.port}/?token={one.gate.token}")
+        page.wait_for_selector("#words svg")
+        assert not page.is_visible("#down")
+    page.wait_for_selector("#down", timeout=3000)
+    assert "--port" in page.inner_text("#down")
+    page.close()

@@ -1,6 +1,6 @@
 /* Two runs for one sentence: their outputs side by side, where they part, and how their attention differs. */
 import { ask, Refused } from "./ask.js";
-import { isRtl, numeral, share, table } from "./draw.js";
+import { isRtl, numeral, scrolling, share, table } from "./draw.js";
 import { diverging, drawMap } from "./map.js";
 
 const END = "(nothing)";
@@ -30,7 +30,7 @@ export async function showDifference(section, place, version, size, runs, column
     [names[0], sentence(words, "before", a.words), scores[0][0], scores[1][0]], [names[1], sentence(words, "after", b.words), scores[0][1], scores[1][1]]])];
   if (parting) parts.push(element("p", {}, "They part at word ", String(parting.word + 1), "; each run gives these words"), table(["run", ...parting.words], names.map((name, i) => [name, ...parting.log_probs[i].map(percent)])));
   else parts.push(element("p", { textContent: "Both outputs have the same words." }));
-  place.replaceChildren(...parts.map((one) => element("div", { className: "scroll" }, one)));
+  place.replaceChildren(...parts.map((one, i) => one.tagName === "TABLE" ? scrolling(i ? "probabilities where the runs part" : "outputs of the two runs", one) : one));
   if (!answer.attention) {
     place.append(element("p", { className: "note", textContent: answer.no_attention }));
     return null;

@@ -8,6 +8,11 @@ export function svg(tag, attributes = {}, ...children) {
   return made;
 }
 
+export function head(textContent) { return textContent ? element("th", { scope: "col", textContent }) : element("td"); }
+
+/* A part that scrolls sideways, which the keyboard can reach. */
+export function scrolling(name, ...children) { return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: name }, ...children); }
+
 export function table(heads, rows, className = "") {
   const cell = (content) => {
     const made = element("td", { className: typeof content === "number" ? "number" : "" });
@@ -15,7 +20,7 @@ export function table(heads, rows, className = "") {
     return made;
   };
   return element("table", { className },
-    element("thead", {}, element("tr", {}, ...heads.map((textContent) => element("th", { scope: "col", textContent })))),
+    element("thead", {}, element("tr", {}, ...heads.map(head))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
 }
 

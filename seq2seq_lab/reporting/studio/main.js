@@ -1,7 +1,7 @@
 /* The page: its state, the questions that follow from it, and the views of the answers. */
 import { ask, askPage, hasAnswer, readSaved, Refused, watch } from "./ask.js";
 import { showDifference } from "./compare.js";
-import { button, choice, fileOf, keepFocus, numeral, signed, table } from "./draw.js";
+import { button, choice, fileOf, keepFocus, numeral, scrolling, signed, table } from "./draw.js";
 import { drawMap } from "./map.js";
 import { showPicker } from "./picker.js";
 import { drawStep, scopeOf, TABS } from "./step.js";
@@ -105,7 +105,7 @@ function summary() {
   const parts = [];
   if (changed) {
     const row = (name, text, [without, changedTo]) => [name, text, without, changedTo, signed(changedTo - without)];
-    parts.push(changed.scope, element("div", { className: "scroll" }, table(["", "output", "log p without the change", "log p with it", "Δ"],
+    parts.push(changed.scope, scrolling("outputs before and after", table(["", "output", "log p without the change", "log p with it", "Δ"],
       [row("before", changed.before.text, changed.old_log_probs), row("now", output.text, changed.new_log_probs)])));
   }
   const back = [];

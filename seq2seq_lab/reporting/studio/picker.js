@@ -1,6 +1,6 @@
 /* The test sentences of a run: sorted, filtered, chosen. */
 import { ask, Refused } from "./ask.js";
-import { button, choice, numeral } from "./draw.js";
+import { button, choice, head, numeral } from "./draw.js";
 
 const SHOWN = 100;
 const [INPUT, REFERENCE, OUTPUT, SCORE, WORDS, PHENOMENA, AER, LOOP] = [0, 1, 2, 3, 4, 5, 6, 7];
@@ -35,7 +35,7 @@ export async function showPicker(container, run, other, go) {
       (!text || [row[INPUT], row[REFERENCE], row[OUTPUT]].some((one) => one.toLowerCase().includes(text))));
     if (order) found.sort((a, b) => order(a) - order(b));
     const heads = ["sentence", "output", ...(second ? ["output of the second run"] : []), "score", ...(has(AER) ? ["AER"] : []), "words"];
-    list.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((textContent) => element("th", { scope: "col", textContent })))),
+    list.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map(head))),
       element("tbody", {}, ...found.slice(0, SHOWN).map((row) => {
         const cells = [row[OUTPUT], ...(second ? [outputs.get(row[INPUT])?.[OUTPUT] ?? "–"] : []), row[SCORE], ...(has(AER) ? [row[AER]] : []), row[WORDS]];
         return element("tr", {}, element("td", { dir: "auto" }, button(row[INPUT], () => go(row[INPUT]))),

@@ -1,6 +1,6 @@
 /* One step of the output: the next words, a row of attention to change, a contrast of two words, and similar states. */
 import { Refused } from "./ask.js";
-import { button, choice, isRtl, numeral, roving, share, signed, table } from "./draw.js";
+import { button, choice, head, isRtl, numeral, roving, share, signed, table } from "./draw.js";
 import { diverging, moved } from "./map.js";
 
 const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
@@ -20,7 +20,7 @@ function nextWords(panel, { traced, step, force, forceText, live, question }) {
   const all = [...now.top, ...[...earlier.values()].filter((one) => !later.has(one.id))];
   const meter = (one, className, name) => element("div", { className: `meter ${className}`, title: one ? `${name}${share(one.log_prob)}` : "" });
   const rows = all.map((one) => {
-    const name = live ? button(wordIn(one), () => force(one), { title: pieces(one), ariaLabel: `${wordIn(one)}, ${share(one.log_prob)}: force it` }) : element("span", { textContent: wordIn(one) });
+    const name = live ? button(wordIn(one), () => force(one), { title: pieces(one) }) : element("span", { textContent: wordIn(one) });
     if (one.id === now.token) name.className = "forced-word";
     const bars = element("div"), cells = [];
     for (const [found, className, label] of before ? [[earlier.get(one.id), "before", "before: "], [later.get(one.id), "", "now: "]] : [[one, "", ""]]) {
@@ -31,7 +31,7 @@ function nextWords(panel, { traced, step, force, forceText, live, question }) {
     }
     return element("tr", {}, element("td", { dir: "auto" }, name), ...cells, element("td", {}, bars));
   });
-  const heads = ["word", ...(before ? ["before", "now"] : ["p"]), ""].map((textContent) => element("th", { scope: "col", textContent }));
+  const heads = ["word", ...(before ? ["before", "now"] : ["p"]), ""].map(head);
   const input = element("input", { ariaLabel: "a word to force", placeholder: "another word", dir: "auto", autocomplete: "off" });
   const form = element("form", { className: "bar live" }, input, element("button", { textContent: "force it" }));
   form.onsubmit = (event) => {
