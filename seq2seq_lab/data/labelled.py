@@ -58,6 +58,11 @@ class TaggedCorpus(AnyLabelledCorpus):
         """Return the tags of all words of a split."""
         return [tag for line in text.labels for tag in line.split()]
 
+    @property
+    def classes(self) -> list[str]:
+        """The tags of all splits, in alphabetical order: a rare tag may be missing in the training split."""
+        return sorted({tag for split in self.splits.values() for tag in self.labels(split)})
+
 
 Kind = TypeVar("Kind", bound=AnyLabelledCorpus)
 Example = tuple[str, str, frozenset[int] | None]

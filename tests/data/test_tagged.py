@@ -123,6 +123,17 @@ def test_given_files_are_the_splits_and_missing_ones_are_taken_from_train(tmp_pa
     assert corpus.classes == ["X", "Y"]
 
 
+def test_a_tag_of_the_test_split_alone_is_a_class(tmp_path: Path) -> None:
+    for name, tags in (("train", "X Y"), ("test", "X Z")):
+        rows = [f"{word} {tag}\n" for word, tag in zip("ab", tags.split(), strict=True)]
+        (tmp_path / name).write_text("".join([*rows, "\n"]), "utf-8")
+    files = {
+        name: str(tmp_path / one)
+        for name, one in (("train", "train"), ("validation", "test"), ("test", "test"))
+    }
+    assert tagged(**files).load().classes == ["X", "Y", "Z"]
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
