@@ -66,7 +66,8 @@ class Neighbors(Plain):
         step: the step, or for `encoder` the position in the source.
         word, next: see `Neighbor`.
         same_next: the share of the neighbors whose next token is the same.
-        states, all_states: the number of states that are compared, and of those of the training data.
+        states: the number of states that are compared.
+        all_states: the number of states of the training data.
         limited: that not all states are compared, as a sentence; empty if all are.
         neighbors: the nearest first.
     """

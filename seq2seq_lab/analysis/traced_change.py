@@ -48,13 +48,12 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
         require(change.step is not None and 0 <= change.step < steps, "change.step", change.step, allowed)
         kept = [one.token for one in before.steps[: change.step]]
         prefix = max(prefix, kept, key=len)
-    original, both = before, with_change(given, change, copies=2)
-    changed = with_change(given, change)
+    original, changed = before, with_change(given, change)
     if len(prefix) == len(before.prefix) or isinstance(given.search, GreedySearch):
         after = trace(changed, prefix, maps, top)
     else:  # a beam that begins with these words may end elsewhere without the change too
-        after, original = trace_copies(both, 2, prefix, maps, top)
-    old_changed, new_original = _log_probs(both, original.best, after.best)
+        after, original = trace_copies(with_change(given, change, copies=2), 2, prefix, maps, top)
+    old_changed, new_original = _log_probs(given, change, original.best, after.best)
     return replace(
         after,
         prefix=before.prefix,
@@ -133,15 +132,12 @@ def with_change(given: SearchInput, change: Change, copies: int = 1) -> SearchIn
     return replace(given, model=model, encoded=EncodedModel(model, batch, started))
 
 
-def _log_probs(both: SearchInput, old: Output, new: Output) -> tuple[float, float]:
-    """Return the log-probability of the old output with the change, and that of the new one without it.
-
-    Args:
-        both: an input with two copies; only the first one is changed.
-    """
+def _log_probs(given: SearchInput, change: Change, old: Output, new: Output) -> tuple[float, float]:
+    """Return the log-probability of the old output with the change, and that of the new one without it."""
     ids = [[token.id for token in output.tokens] for output in (old, new)]
     if ids[0] == ids[1]:
         return new.log_prob, old.log_prob
+    both = with_change(given, change, copies=2)
     width, batch = max(map(len, ids)), both.batch(2)
     ids_2T = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in ids], device=both.compute.device)
     inputs_2T = torch.nn.functional.pad(ids_2T[:, :-1], (1, 0), value=SOS)
