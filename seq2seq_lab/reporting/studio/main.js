@@ -61,7 +61,7 @@ const forceIds = (ids) => go({ prefix: ids, step: ids.length }, ids.length ? `fo
 const change = (given) => go({ change: given, step }, `changed attention${given.step === null || given.step === undefined ? "" : ` at ${given.step + 1}`}: ${given.kind}`);
 
 function attend(column) {
-  if (!live || traced.source.columns !== "tokens") return;
+  if (!live || !traced.search || traced.source.columns !== "tokens") return;
   const word = column - 1, last = traced.source.word_column_names.length - 1;
   if (word >= 0 && column < last) go({ change: { kind: `word=${word}`, ...scopeOf(step) }, step }, `all attention on “${traced.source.words[word]}” at ${step + 1}`);
 }
@@ -78,7 +78,8 @@ function draw() {
   at("size").disabled = !isSized(version.search);
   at("reads").textContent = runs[version.run].reads;
   for (const id of ["search", "size"]) at(id).parentNode.hidden = !runs[version.run].searches;
-  at("search-part").hidden = !traced.tree.length;
+  at("search-part").hidden = at("save-search").hidden = !traced.tree.length;
+  at("save-attention").hidden = !best()?.attention;
   at("undo").disabled = now <= 0;
   at("redo").disabled = now >= versions.length - 1;
   summary();
@@ -125,7 +126,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}`;
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();
@@ -149,7 +150,8 @@ function steps() {
   };
   at("steps").replaceChildren(arrow("←", step - 1, step === 0, "previous step"), arrow("→", step + 1, step >= count - 1, "next step"),
     element("span", { className: "note" }, "after ", isolated(context)));
-  const names = Object.keys(TABS).filter((name) => live || name === "next");
+  const names = Object.keys(TABS).filter((name) => name === "next" || live && (traced.search || name === "contrast"));
+  if (!names.includes(tab)) tab = "next";
   const tabs = names.map((name) => {
     const made = button(TABS[name], () => { tab = name; steps(); at("tabs").querySelector("[aria-selected=true]").focus(); writeAddress(); }, { role: "tab", id: `tab-${name}`, tabIndex: name === tab ? 0 : -1, ariaSelected: name === tab });
     made.setAttribute("aria-controls", "panel");
@@ -181,9 +183,9 @@ function heatmaps() {
   const margins = words ? Object.fromEntries(Object.entries(output.margins).map(([name, column]) => [name, mean(column)])) : output.margins;
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
-    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1; beside it the sums on <sos>, <eos> and punctuation" : "1" }), ...(live && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
+    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1; beside it the sums on <sos>, <eos> and punctuation" : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
   maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, margins, row: words ? wordOf(output, step) : step,
-    pick: (row) => pick(starts ? starts[row] : row), edit: live && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
+    pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 
 const short = (text) => [...text].length > 70 ? [...text].slice(0, 70).join("") + "…" : text;
@@ -241,6 +243,7 @@ function exports() {
   const figure = (id) => () => fileOf(at(id).querySelector("svg"));
   const rows = [["words", figure("words")], ["search", figure("tree")], ["attention", () => maps.attention.svg(best().text)]].map(([name, svgOf]) => {
     const bar = savingBar(`studio_${name}`, svgOf);
+    bar.id = `save-${name}`;
     bar.prepend(element("span", { textContent: `${name}:` }));
     return bar;
   });

@@ -14,7 +14,8 @@ const pieces = (one) => one.pieces.length > 1 ? one.pieces.join(" · ") : "";
 const wordIn = (one) => one.word ?? one.text;
 
 /* The most probable words of a step, each with a bar; after a change, with the bar before it. */
-function nextWords(panel, { traced, step, force, forceText, live, question }) {
+function nextWords(panel, { traced, step, force, forceText, live: hasServer, question }) {
+  const live = hasServer && traced.search !== null;
   const now = traced.steps[step], before = traced.changed?.before_steps[step];
   const earlier = new Map(before?.top.map((one) => [one.id, one]) ?? []), later = new Map(now.top.map((one) => [one.id, one]));
   const all = [...now.top, ...[...earlier.values()].filter((one) => !later.has(one.id))];
@@ -33,12 +34,12 @@ function nextWords(panel, { traced, step, force, forceText, live, question }) {
   });
   const heads = ["word", ...(before ? ["before", "now"] : ["p"]), ""].map(head);
   const input = element("input", { ariaLabel: "a word to force", placeholder: "another word", dir: "auto", autocomplete: "off" });
-  const form = element("form", { className: "bar live" }, input, element("button", { textContent: "force it" }));
+  const form = element("form", { className: "bar" }, input, element("button", { textContent: "force it" }));
   form.onsubmit = (event) => {
     event.preventDefault();
     if (input.value.trim()) forceText(input.value.trim());
   };
-  panel.append(element("table", { className: "bars" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)), form,
+  panel.append(element("table", { className: "bars" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)), live ? form : "",
     element("p", { className: "note", textContent: `Entropy ${now.entropy.toFixed(2)} nats.${live ? " Choose a word to force it here; the search continues after it." : ""}` }));
   if (!live) return;
   const buttons = rows.map((row) => row.querySelector("button"));
