@@ -28,6 +28,9 @@ def values_of(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
 
 
+WITHOUT_ATTENTION = ("plain", "tutorial_plain", "context")  # values of decoder
+
+
 def recurrent_values_of(group: str) -> list[str]:
     """The encoders of one sequence, or the decoders, with recurrent layers."""
     return [value for value in values_of(group) if value not in OTHERS]

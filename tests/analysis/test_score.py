@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from demo_models import SOURCES, TARGETS, demo, demo_with
-from small_models import values_of
+from small_models import WITHOUT_ATTENTION, values_of
 
 import seq2seq_lab
 from seq2seq_lab.analysis.align import Extraction, alignments
@@ -19,12 +19,11 @@ from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 
 ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
-PLAIN = ("plain", "context")
 PAIRS = [
     (decoder, attention)
     for decoder in values_of("decoder")
     for attention in ATTENTIONS
-    if (attention == "none") == (decoder in PLAIN)
+    if (attention == "none") == (decoder in WITHOUT_ATTENTION)
 ]
 
 

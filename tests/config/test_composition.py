@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from extras import lacks_spacy
 from omegaconf import DictConfig, OmegaConf
-from small_models import recurrent_values_of
+from small_models import WITHOUT_ATTENTION, recurrent_values_of
 from torch import nn
 
 from seq2seq_lab.config import hydra_adapter
@@ -41,8 +41,7 @@ RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurre
 
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
-    ("decoder", "plain"): ["attention=none"],
-    ("decoder", "context"): ["attention=none"],
+    **{("decoder", name): ["attention=none"] for name in WITHOUT_ATTENTION},
     ("encoder", "transformer"): ["decoder=transformer"],
     ("dataset", "monolingual"): ["task=language_model"],
     **{("model", name): ["task=language_model"] for name in ("language_model", "gpt")},
@@ -337,7 +336,7 @@ def test_settings_of_included_files_are_found() -> None:
     """For the message about a setting that belongs to another value of a group."""
     assert {"bigru", "bilstm", "lstm", "rnn"} <= set(values_with("encoder", "bidirectional"))
     assert "plain" in values_with("decoder", "input_feeding")
-    assert values_with("decoder", "attentional_size", type(None)) == ["plain"]
+    assert values_with("decoder", "attentional_size", type(None)) == ["plain", "tutorial_plain"]
 
 
 def test_flat_keys() -> None:

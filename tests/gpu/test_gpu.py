@@ -12,7 +12,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model, values_of
+from small_models import WITHOUT_ATTENTION, batch_of, random_sentences, small_config, small_model, values_of
 from torch import nn
 
 import seq2seq_lab
@@ -36,7 +36,7 @@ ATTENTIONS = [value for value in values_of("attention") if origin("attention", v
 PAIRS = [
     (decoder, attention)
     for decoder, attention in product(values_of("decoder"), ATTENTIONS)
-    if decoder not in ("plain", "context", "conditional", "transformer")
+    if decoder not in (*WITHOUT_ATTENTION, "conditional", "transformer")
     or (decoder in ("conditional", "transformer")) == (attention != "none")
 ]
 LIMITS: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 1.0, "max_length_extra": 5}

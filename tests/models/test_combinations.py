@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model, values_of
+from small_models import (
+    WITHOUT_ATTENTION,
+    batch_of,
+    random_sentences,
+    recurrent_values_of,
+    small_config,
+    small_model,
+    values_of,
+)
 from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import Config, TiedEmbeddings, origin
@@ -24,7 +32,7 @@ ATTENTIONS = [value for value in values_of("attention") if origin("attention", v
 
 
 def compatible(decoder: str, attention: str, num_layers: int) -> bool:
-    if decoder in ("plain", "context"):
+    if decoder in WITHOUT_ATTENTION:
         return attention == "none"
     if decoder == "conditional":
         return attention != "none" and num_layers == 1
@@ -55,8 +63,7 @@ def test_the_product_covers_every_value() -> None:
     columns = list(zip(*(parts.values for parts in COMBINATIONS), strict=True))
     assert {*columns[0]} >= {"rnn", "lstm", "gru", "birnn", "bilstm", "bigru"}
     assert {*columns[1]} >= {
-        "plain",
-        "context",
+        *WITHOUT_ATTENTION,
         "bahdanau",
         "tutorial",
         "luong",
@@ -81,12 +88,8 @@ def config_of(
     sizes: dict[str, Any] = {"num_layers": num_layers}
     if attention == "dot":
         sizes["hidden_size"] = 8 if encoder.startswith("bi") else 4
-    wide = decoder in (
-        "plain",
-        "context",
-        "bahdanau",
-        "tutorial",
-    )  # features of another size than the embeddings
+    # Features of another size than the embeddings.
+    wide = decoder in (*WITHOUT_ATTENTION, "bahdanau", "tutorial")
     readout = "deep" if wide and tied is not TiedEmbeddings.none else "linear"
     config = small_config(encoder, decoder, attention, readout, **sizes)
     config.model.tied_embeddings = tied
@@ -174,12 +177,12 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     [
         (decoder, name)
         for decoder, name in product(DECODERS, SETTINGS)
-        if (decoder, name) != ("plain", "zero-deep")  # it would not see the source
+        if decoder not in ("plain", "tutorial_plain") or name != "zero-deep"  # it would not see the source
     ],
 )
 def test_unroll_equals_repeated_step_however_it_is_set(decoder: str, name: str) -> None:
     encoder, readout, settings, encoder_layers = SETTINGS[name]
-    attention = "none" if decoder in ("plain", "context") else "additive"
+    attention = "none" if decoder in WITHOUT_ATTENTION else "additive"
     config = small_config(encoder, decoder, attention, readout, **settings)
     config.encoder["num_layers"] = encoder_layers
     assert_unroll_equals_repeated_step(config)

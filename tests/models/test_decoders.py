@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model
+from small_models import (
+    WITHOUT_ATTENTION,
+    batch_of,
+    random_sentences,
+    recurrent_values_of,
+    small_config,
+    small_model,
+)
 from torch import Tensor
 
 from seq2seq_lab.config.slots import check_slot
@@ -27,7 +34,7 @@ HIDDEN, EMBEDDING, STEPS = 40, 20, 6
 
 
 def model_of(decoder: str, **model: Any) -> Seq2Seq:
-    attention = "none" if decoder in ("plain", "context") else "additive"
+    attention = "none" if decoder in WITHOUT_ATTENTION else "additive"
     sizes: dict[str, Any] = {"embedding_size": EMBEDDING, "hidden_size": HIDDEN, "encoder_hidden_size": 15}
     layers = {"num_layers": 1 if decoder == "conditional" else 2}
     return small_model(small_config("bilstm", decoder, attention, **(sizes | layers | model)))

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 import torch
-from small_models import recurrent_values_of, small_config, small_model
+from small_models import WITHOUT_ATTENTION, recurrent_values_of, small_config, small_model
 from torch import Tensor, nn
 
 from seq2seq_lab.config.compose import compose_job, composer
@@ -224,7 +224,7 @@ def test_each_weight_is_drawn_once() -> None:
 
 @pytest.mark.parametrize("decoder", recurrent_values_of("decoder"))
 def test_nothing_of_a_model_is_forgotten(decoder: str) -> None:
-    attention = "none" if decoder in ("plain", "context") else "additive"
+    attention = "none" if decoder in WITHOUT_ATTENTION else "additive"
     drawn = small_model(small_config("bilstm", decoder, attention, "deep"))
     before = {name: weight.clone() for name, weight in drawn.named_parameters()}
     Counting()(drawn)

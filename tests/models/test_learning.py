@@ -40,6 +40,7 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("gru", "context", "none", {}),
     ("bigru", "bahdanau", "additive", {}),
     ("gru", "tutorial", "location", {}),
+    ("gru", "tutorial_plain", "none", {}),
     ("lstm", "luong_feeding", "additive", {}),
     ("bigru", "conditional", "additive", {"bridge": "mean"}),
     ("bilstm", "conditional", "multiplicative", {"bridge": "zero"}),

@@ -2,7 +2,14 @@
 
 import pytest
 import torch
-from small_models import random_sentences, recurrent_values_of, small_config, small_model, values_of
+from small_models import (
+    WITHOUT_ATTENTION,
+    random_sentences,
+    recurrent_values_of,
+    small_config,
+    small_model,
+    values_of,
+)
 
 from seq2seq_lab.data.batching import BatchMaker, plan_epoch
 from seq2seq_lab.data.ragged import Ragged
@@ -14,7 +21,6 @@ from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 
 SIZES = {"encoder_hidden_size": 5}  # two directions have the size of the decoder, as `attention=dot` needs
-WITHOUT_ATTENTION = ("plain", "context")
 
 
 def text() -> TokenizedText:

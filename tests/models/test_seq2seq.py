@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model, values_of
+from small_models import WITHOUT_ATTENTION, batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
@@ -38,7 +38,7 @@ PARTS: list[Parts] = [
 every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
 
 # Every decoder with an encoder of one and of both directions, and what else may look at the length of a sentence.
-ATTENDING = sorted({*values_of("decoder")} - {"plain", "context", "transformer"})
+ATTENDING = sorted({*values_of("decoder")} - {*WITHOUT_ATTENTION, "transformer"})
 COMBINED = {*product(("lstm", "bigru"), ATTENDING, ("additive", "location")), ("bilstm", "context", "none")}
 MODELS: list[tuple[Parts, Options]] = [
     *((parts, {}) for parts in sorted({*PARTS, *COMBINED})),
@@ -46,6 +46,7 @@ MODELS: list[tuple[Parts, Options]] = [
     (("gru", "plain", "none"), {"reverse_source": True}),
     (("bigru", "conditional", "additive"), {"bridge": "mean"}),
     (("lstm", "plain", "none"), {"bridge": "mean"}),
+    (("gru", "tutorial_plain", "none"), {}),
     (("bilstm", "bahdanau", "additive"), {"bridge": "zero"}),
     (("lstm", "plain", "none"), {"share_layers": True, "bridge": "copy", "encoder_hidden_size": 8}),
     (("gru", "luong", "additive"), {"share_layers": True, "bridge": "copy", "encoder_hidden_size": 8}),

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import browsers
 from demo_models import demo, demo_with
 from extras import needs
 from studios import Client, serving
@@ -25,20 +24,20 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def chromium(browser: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=browsers()[0], args=["--no-sandbox"])
+        found = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         yield found
         found.close()
 
 
 @pytest.fixture(params=[WIDE, NARROW], ids=["wide", "narrow"])
-def page(request: pytest.FixtureRequest, browser: Any, client: Client) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, chromium: Any, client: Client) -> Iterator[Any]:
     """An open page. It fails if the browser reports an error, or if the page is wider than the window."""
     width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     problems: list[str] = []
     page = context.new_page()
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -199,9 +198,9 @@ def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
     saved.close()
 
 
-def test_the_page_says_that_the_server_does_not_answer(browser: Any) -> None:
+def test_the_page_says_that_the_server_does_not_answer(chromium: Any) -> None:
     with serving(Studio([Opened("demo", demo())])) as one:
-        page = browser.new_page()
+        page = chromium.new_page()
         page.goto(f"http://127.0.0.1:{one.port}/?token={one.gate.token}")
         page.wait_for_selector("#words svg")
         assert not page.is_visible("#down")
