@@ -44,7 +44,7 @@ class Job:
             raise Superseded
 
     def run(self) -> None:
-        """Compute the answer or the error, unless nobody waits for it."""
+        """Compute the answer or the error, unless the request was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
