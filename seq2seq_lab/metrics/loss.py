@@ -5,6 +5,9 @@ import sys
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
+
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.metrics.base import Array, Metric
 
 
@@ -64,3 +67,26 @@ class Perplexity(MeanLoss):
 def perplexity(loss: float) -> float:
     """Return e to the loss in nats; infinite if it exceeds the largest float."""
     return math.inf if loss > math.log(sys.float_info.max) else math.exp(loss)
+
+
+class LossOverPadding(MeanLoss):
+    """The teacher-forced loss per position of padded batches, where the loss of padding is 0: less than the loss per token.
+
+    Some tutorials report this mean. It depends on the batch size and on the order of the examples; compare it with such
+    figures only.
+
+    Args:
+        batch_size: the number of consecutive examples that are padded to the longest target among them.
+    """
+
+    def __init__(self, batch_size: Count) -> None:
+        super().__init__("teacher_forced", "teacher-forced loss, padding included")
+        self.name = "loss_over_padding"
+        self.batch_size = batch_size
+
+    def rows(self, outputs: Losses) -> Array:
+        """See `Metric.rows`."""
+        losses, tokens = super().rows(outputs).T
+        starts = np.arange(0, len(tokens), self.batch_size)
+        sizes = np.diff([*starts, len(tokens)])
+        return np.stack([losses, np.repeat(np.maximum.reduceat(tokens, starts), sizes)], axis=1)

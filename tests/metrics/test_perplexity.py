@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from seq2seq_lab.metrics.loss import MeanLoss, Perplexity, perplexity
+from seq2seq_lab.metrics.loss import LossOverPadding, MeanLoss, Perplexity, perplexity
 
 
 def test_losses_of_several_processes_are_averaged_over_all_units() -> None:
@@ -15,6 +15,12 @@ def test_losses_of_several_processes_are_averaged_over_all_units() -> None:
     assert (loss.name, other.name) == ("loss_free_running", "perplexity_free_running")
     assert loss.value(loss.rows(outputs).sum(0)) == 3
     assert other.value(other.rows(outputs).sum(0)) == pytest.approx(math.exp(3))
+
+
+def test_a_loss_over_padding_is_the_mean_over_the_positions_of_each_batch() -> None:
+    outputs = SimpleNamespace(losses={"teacher_forced": np.array([[6.0, 2], [3.0, 5], [4.0, 3]])})
+    metric = LossOverPadding(batch_size=2)
+    assert metric.value(metric.rows(outputs).sum(0)) == 13 / (2 * 5 + 1 * 3)
 
 
 def test_perplexity() -> None:
