@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from demo_models import SOURCES, TARGETS, demo, demo_with
+from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from torch import nn
 
 from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
@@ -293,8 +293,8 @@ def test_a_pair_alone_has_the_attributions_that_it_has_among_others(how: str) ->
 
 
 def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["attribute", "demo", "--first", "2", "--methods", "attention,occlusion", "--greedy"]
-    analyze.main([*line, "--format", "jsonl"])
+    line = ["attribute", "demo", *DATA, "--first", "2", "--methods", "attention,occlusion"]
+    analyze.main([*line, "--greedy", "--format", "jsonl"])
     *pairs, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert [one["index"] for one in pairs] == [0, 1]
     assert len(pairs[0]["scores"]["attention"]) == len(pairs[0]["tokens"])
@@ -305,6 +305,7 @@ def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str])
     assert 0 <= found["attention"]["aer"]["value"] < 0.3
     analyze.main(line)
     assert f"{found['attention']['aer']['value']:.3f}" in capsys.readouterr().out
+    line[line.index("2")] = "1"
     analyze.main([*line, "--against", "runner-up", "--format", "jsonl"])
     assert json.loads(capsys.readouterr().out.splitlines()[0])["against"]
     with pytest.raises(SystemExit):
@@ -321,7 +322,8 @@ def test_every_method_runs_on_the_demo() -> None:
 
 
 def test_counterfactuals_rank_the_words_that_references_depend_on(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["attribute", "demo", "--first", "2", "--methods", "attention,grad_x_input", "--counterfactuals"]
+    methods = ["--methods", "attention,grad_x_input", "--counterfactuals"]
+    line = ["attribute", "demo", *DATA, "--first", "2", *methods]
     analyze.main([*line, "--format", "jsonl"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["means"]
     assert 0.5 < found["attention"]["average_precision"]["value"] <= 1
@@ -331,9 +333,11 @@ def test_counterfactuals_rank_the_words_that_references_depend_on(capsys: pytest
 
 def test_pictures_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--first", "2", "--format", "jsonl", "--pictures", str(tmp_path / "pictures")]
-    analyze.main(["attribute", "demo", "--methods", "attention,occlusion", *line])
+    analyze.main(["attribute", "demo", *DATA, "--methods", "attention,occlusion", *line])
     file = tmp_path / "pages" / "page.html"
-    analyze.main(["intervene", "demo", "--kinds", "uniform", "--scopes", "step", *line, "--html", str(file)])
+    analyze.main(
+        ["intervene", "demo", *DATA, "--kinds", "uniform", "--scopes", "step", *line, "--html", str(file)]
+    )
     assert "Scope step: predictions kept, %" in file.read_text("utf-8")
     drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
     names = ("pair_0", "pair_1", "deletion", "agreement", "variation_step")

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from demo_models import SOURCES, TARGETS, demo, demo_with
+from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from torch import Tensor
 
+import seq2seq_lab
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel, Rows, keep
 from seq2seq_lab.analysis.interventions import (
     BY_DEFAULT,
@@ -194,7 +195,7 @@ def test_divergences_equal_their_definitions() -> None:
 
 @pytest.fixture(scope="module")
 def split() -> Any:
-    return read_data(demo(), False).tests[0].first(60)
+    return read_data(seq2seq_lab.load("demo", changes=DATA), False).tests[0]
 
 
 def test_gold_weights_have_the_error_rate_of_the_oracle(split: Any) -> None:
@@ -291,10 +292,10 @@ def test_models_without_attention_are_refused() -> None:
 
 
 def test_the_program_prints_the_effects(capsys: pytest.CaptureFixture[str], split: Any) -> None:
-    line = ["intervene", "demo", "--first", "20", "--kinds", "uniform,word=1", "--scopes"]
+    line = ["intervene", "demo", *DATA, "--kinds", "uniform,word=1", "--scopes"]
     analyze.main([*line, "step,free", "--format", "jsonl"])
     found = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
-    text = split.first(20).text
+    text = split.text
     forced = demo().forced([*text.source], [*text.target])
     measured = intervene(demo().model, forced, ["uniform", "word=1"], ["step"], gold=text.gold)
     expected = [json.loads(json.dumps(asdict(one))) for one in effects(measured)]
@@ -307,5 +308,5 @@ def test_the_program_prints_the_effects(capsys: pytest.CaptureFixture[str], spli
         analyze.main([*line, "every"])
     assert "--scopes=every is not allowed" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        analyze.main(["intervene", "demo", "--test", "compositionl"])
+        analyze.main(["intervene", "demo", *DATA, "--test", "compositionl"])
     assert "Did you mean 'compositional'" in capsys.readouterr().err
