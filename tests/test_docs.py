@@ -116,7 +116,7 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(docs.parent)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 13
     small = {
         "dataset.train=300": 'dataset.max_depth=2", "dataset.train=60',
         'dataset.validation=50", "dataset.test=50': 'dataset.validation=6", "dataset.test=6',
