@@ -7,7 +7,7 @@ Starts `python -m seq2seq_lab.studio` in another process. Prints
 - the time from the start to the first answer;
 - the median time of a question that needs no model, and of a question whose trace the server has kept, which is converted to
   JSON and compressed;
-- the statuses of random requests (bodies, fields, tokens, hosts), none of which may be 500 or more;
+- the status codes of the answers to random requests (bodies, fields, tokens, hosts), none of which may be 500 or more;
 - the statuses of ten clients that ask different questions at the same time;
 - the memory that test sentences add.
 
