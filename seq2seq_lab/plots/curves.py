@@ -163,7 +163,8 @@ def draw_series(
     for one in series:
         index = labels.index(one.label)
         x, y, errors = (np.array(values, float) for values in (one.x, one.y, one.errors))
-        below, above = np.minimum(errors, y - low), np.minimum(errors, high - y)
+        # Rounding can put a value outside: the BLEU of perfect translations is 100.00000000000004.
+        below, above = np.minimum(errors, np.maximum(y - low, 0)), np.minimum(errors, np.maximum(high - y, 0))
         style: dict[str, Any] = {
             "color": COLORS[index % len(COLORS)],
             "marker": MARKERS[index % len(MARKERS)] if len(x) <= MARKED_POINTS else None,

@@ -69,6 +69,11 @@ COMPANIONS = {
     },
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
+# Groups whose values go with those of the others. Their files are composed together, the n-th of each group with the others.
+INDEPENDENT = (
+    *("attention", "initialization", "logger", "metric", "optimizer"),
+    *("readout", "schedule", "search", "teacher_forcing"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -110,11 +115,23 @@ def test_the_walk_over_the_files_is_not_empty() -> None:
     assert set(SLOTS) | {"model", "trainer", "experiment"} <= set(groups())
 
 
+def chosen_together(group: str, value: str) -> dict[str, str]:
+    """Return a value, with those of the other groups in a composition that contains it."""
+    if group not in INDEPENDENT:
+        return {group: value}
+    index = group_values(group).index(value)
+    values = {other: group_values(other) for other in INDEPENDENT}
+    return {other: values[other][index % len(values[other])] for other in INDEPENDENT}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}={path.stem}")
 def test_every_file_composes_to_a_model(path: Path) -> None:
     group, value = path.parent.name, path.stem
-    _, _, choices = compose(f"{group}={value}", *COMPANIONS.get((group, value), ()))
+    together = chosen_together(group, value)
+    companions = [setting for pair in together.items() for setting in COMPANIONS.get(pair, ())]
+    _, _, choices = compose(*(f"{group}={value}" for group, value in together.items()), *companions)
     assert choices[group] == value
+    assert together.items() <= choices.items()
 
 
 @pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)

@@ -379,14 +379,16 @@ def test_pyplot_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_errors_of_a_series_stay_within_the_limits() -> None:
-    series = [Series("a $x", [0, 1], [99.0, 1.0], [3.0, 3.0]), Series("b", [1], [50.0], [2.0])]
+    perfect = 100.00000000000004  # sacreBLEU's value for perfect translations
+    series = [Series("a $x", [0, 1], [99.0, 1.0], [3.0, 3.0])]
+    series.append(Series("b", [0, 1], [perfect, 50.0], [0.0, 2.0]))
     figure = draw_series(series, "words", "BLEU", "title", ticks=["≤6", ">6"], limits=(0, 100))
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["≤6", ">6"]
     first, second = axes.containers
     (bars,) = first[2]
     assert [tuple(line[:, 1]) for line in bars.get_segments()] == [(96.0, 100.0), (0.0, 4.0)]
-    assert first[0].get_xdata()[1] < 1 < second[0].get_xdata()[0]
+    assert first[0].get_xdata()[1] < 1 < second[0].get_xdata()[1]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a $x", "b"]
 
 
