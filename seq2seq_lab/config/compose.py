@@ -47,17 +47,14 @@ class Composed:
     Attributes:
         node: as Hydra composed it, with Hydra's section; without it for a recorded run.
         config: the same as dataclasses.
+        plain: the same as nested plain values, without Hydra's section.
         overrides: the settings that it was composed with, without Hydra's own and those inherited by `init_from`.
     """
 
     node: DictConfig
     config: configuration.Config
+    plain: dict[str, Any]
     overrides: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The same as nested plain values, without Hydra's section."""
-        return configuration.plain(job_hash.without_hydra(self.node))
 
     @property
     def choices(self) -> dict[str, str]:
@@ -169,24 +166,20 @@ def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:
     """Convert a composed configuration to dataclasses and check their values.
 
     Args:
+        node: with or without Hydra's section.
         overrides: what it was composed with, for the error message.
 
     Raises:
         UserError: names the key, the value and what is allowed.
     """
-    return Composed(node, to_config(job_hash.without_hydra(node), overrides))
-
-
-def to_config(node: DictConfig, overrides: Sequence[Override]) -> configuration.Config:
-    """Convert a configuration without Hydra's section to dataclasses; see `check_closed`."""
     try:
-        values = configuration.plain(node)
+        values = configuration.plain(job_hash.without_hydra(node))
         config = configuration.typed(values)
     except OmegaConfBaseException as error:
         raise UserError(explain(error, overrides)) from error
     configuration.check(config)
     check_secrets(values)
-    return config
+    return Composed(node, config, values)
 
 
 def compose_run(settings: Sequence[str]) -> Composed:
@@ -311,7 +304,7 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
         _refuse_other_changes(changes, allowed, "when a run is resumed", remedy)
         update(node, changes)
         foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_RESUMED)
-        return Composed(node, to_config(node, changes))
+        return check_closed(node, changes)
 
 
 def _refuse_other_changes(
@@ -347,7 +340,7 @@ def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[st
         for key, value in values.items():
             OmegaConf.update(node, key, value)
         node.logger = compose(["logger=none"]).logger
-        return Composed(node, to_config(node, ()))
+        return check_closed(node, ())
 
 
 def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:

@@ -11,6 +11,7 @@ from typing import Any
 
 import hydra
 import omegaconf
+from hydra._internal import defaults_list
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
@@ -18,6 +19,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.default_element import InputDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -207,6 +209,27 @@ def _own_state() -> Iterator[None]:
 
 
 @contextmanager
+def _choices_only_for_interpolations() -> Iterator[None]:
+    """Let Hydra collect the choices for interpolations in defaults lists only where a list has one.
+
+    Hydra does so for each file, which takes a third of the time of a composition.
+    """
+    name = "_create_interpolation_map"
+    create = getattr(defaults_list, name)
+
+    def create_if_read(overrides: object, entries: Sequence[InputDefault], self_added: bool) -> DictConfig:
+        read = any(entry.is_interpolation() for entry in entries)
+        node: DictConfig = create(overrides, entries, self_added) if read else OmegaConf.create({})
+        return node
+
+    setattr(defaults_list, name, create_if_read)
+    try:
+        yield
+    finally:
+        setattr(defaults_list, name, create)
+
+
+@contextmanager
 def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
     """Initialize Hydra as its command line does, also within another program that uses Hydra.
 
@@ -214,7 +237,11 @@ def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
         conf: the folder of the primary configuration.
         extensions: a folder of further groups and values, or None.
     """
-    with _own_state(), hydra.initialize_config_dir(str(conf), **VERSION_BASE):
+    with (
+        _own_state(),
+        _choices_only_for_interpolations(),
+        hydra.initialize_config_dir(str(conf), **VERSION_BASE),
+    ):
         instance = GlobalHydra.instance().hydra
         assert instance is not None, "initialize_config_dir creates it"
         search_path = instance.config_loader.get_search_path()

@@ -272,7 +272,7 @@ def typed(node: DictConfig | dict[str, Any]) -> Config:
         OmegaConfBaseException: a key that no section has (Hydra allows `+key=value`), or a wrong type.
     """
     values = plain(node) if isinstance(node, DictConfig) else node
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
+    config = OmegaConf.to_object(OmegaConf.unsafe_merge(OmegaConf.structured(Config), values))
     assert isinstance(config, Config)
     return config
 

@@ -22,13 +22,12 @@ from seq2seq_lab.config.command_line import parse_line
 from seq2seq_lab.config.compose import (
     Composed,
     Request,
+    check_closed,
     composer,
     read_command_line,
     select_choices,
-    to_config,
 )
 from seq2seq_lab.config.input_paths import make_absolute
-from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError, report_errors
@@ -181,7 +180,7 @@ def run_single(composed: Composed, resume_auto: bool, node: DictConfig) -> None:
         start.start_job(node, composed.choices, folder, entry, composed.overrides)
         return
     if make_absolute(composed.node):
-        composed = replace(composed, config=to_config(without_hydra(composed.node), ()))
+        composed = replace(check_closed(composed.node, ()), overrides=composed.overrides)
     begin = start.start_or_resume_run if resume_auto else start.start_run
     begin(composed, folder)
 

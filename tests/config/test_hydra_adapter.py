@@ -121,6 +121,17 @@ def test_a_composed_run_has_the_folder_the_record_and_the_error_of_hydras_own(
     assert "Error executing job" not in capsys.readouterr().err
 
 
+def test_a_defaults_list_can_contain_the_choice_of_a_group(tmp_path: Path) -> None:
+    tasks = ("translation", "captions")
+    (tmp_path / "attention" / "of").mkdir(parents=True)
+    (tmp_path / "attention" / "mine.yaml").write_text("defaults: [{of@_here_: '${task}'}]\n")
+    for task in tasks:
+        (tmp_path / "attention" / "of" / f"{task}.yaml").write_text(f"_target_: mine.{task}\n")
+    with hydra_adapter.initialized(CONF_DIR, tmp_path):
+        found = [hydra_adapter.compose([f"task={task}", "attention=mine"]) for task in tasks]
+    assert [node.attention._target_ for node in found] == ["mine.translation", "mine.captions"]
+
+
 def by_hydra(settings: list[str], mode: RunMode = RunMode.RUN) -> DictConfig:
     """Compose with Hydra alone."""
     with hydra.initialize_config_dir(str(CONF_DIR), **hydra_adapter.VERSION_BASE):
