@@ -226,10 +226,12 @@ class ChangedModel:
         """See `Seq2Seq.start`; the draws depend on `batch.index_B`."""
         return self.started(*self.model.start(batch), batch)
 
-    def started(self, inner: Any, source: Any, batch: Any) -> tuple[ChangedState, "ChangedSource"]:
-        """Return what `start` returns, from what it returns for the model."""
+    def started(
+        self, inner: Any, source: Any, batch: Any, step: int = 0
+    ) -> tuple[ChangedState, "ChangedSource"]:
+        """Return what `start` returns, or the same before a later step, from what the model returns there."""
         row_N = torch.arange(len(batch.index_B), device=batch.index_B.device)
-        return ChangedState(inner, row_N), self.source(source, batch)
+        return ChangedState(inner, row_N, step=step), self.source(source, batch)
 
     def source(self, inner: Any, batch: Any) -> "ChangedSource":
         """Return the encoded source of a batch for this change."""

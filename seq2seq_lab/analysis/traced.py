@@ -14,6 +14,7 @@ from seq2seq_lab.analysis.plain import HIDDEN, Plain
 
 if TYPE_CHECKING:
     from seq2seq_lab.analysis.search_input import SearchInput
+    from seq2seq_lab.search.trace import SearchTrace
 
 Floats = npt.NDArray[np.floating[Any]]
 TokenKind = Literal["word", "punctuation", "unknown", "sos", "eos"]
@@ -291,6 +292,7 @@ class Traced(Plain):
             and the self-attention `encoder` [L, A, S, S] and `decoder` [L, A, T, T].
         limit: whether the search ended at its length limit, as a sentence; empty if it did not.
         given: the input as it was searched, with the encoded source; not part of the plain data.
+        record: the record of the search, from which a change of one step continues; not part of the plain data.
     """
 
     task: str
@@ -305,6 +307,7 @@ class Traced(Plain):
     maps: dict[str, Floats] | None = field(default=None, repr=False)
     limit: str = ""
     given: "SearchInput | None" = field(default=None, repr=False, compare=False, metadata=HIDDEN)
+    record: "SearchTrace | None" = field(default=None, repr=False, compare=False, metadata=HIDDEN)
 
     @property
     def best(self) -> Output:

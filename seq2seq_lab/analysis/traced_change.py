@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 import torch
@@ -13,13 +13,16 @@ from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import parse_kind, word_positions
 from seq2seq_lab.analysis.search_input import SearchInput
 from seq2seq_lab.analysis.traced import Change, Changed, Output, Traced, WordPair
-from seq2seq_lab.analysis.tracing import TOP, trace, trace_copies
+from seq2seq_lab.analysis.tracing import TOP, output_of, search_copies, steps_of, traced
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.tokenizers import PAD, SOS
 from seq2seq_lab.errors import UserError, did_you_mean, require
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.search.trace import Beginning, path_to
+
+HINTS = get_type_hints(Change)
 
 
 def trace_changed(before: Traced, change: Change, maps: bool = False, top: int = TOP) -> Traced:
@@ -48,26 +51,70 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
         require(change.step is not None and 0 <= change.step < steps, "change.step", change.step, allowed)
         kept = [one.token for one in before.steps[: change.step]]
         prefix = max(prefix, kept, key=len)
-    original, changed = before, with_change(given, change)
-    if len(prefix) == len(before.prefix) or isinstance(given.search, GreedySearch):
-        after = trace(changed, prefix, maps, top)
-    else:  # a beam that begins with these words may end elsewhere without the change too
-        after, original = trace_copies(with_change(given, change, copies=2), 2, prefix, maps, top)
-    old_changed, new_original = _log_probs(given, change, original.best, after.best)
+    reached = _reached(before, change)
+    # A beam that begins with these words may end elsewhere without the change too.
+    copies = 1 if len(prefix) == len(before.prefix) or isinstance(given.search, GreedySearch) else 2
+    changed = with_change(given, change, reached, copies)
+    found, record = search_copies(changed, copies, prefix, top, beginning=reached.beginning)
+    same_top = before.record is not None and before.record.top == top
+    known = before.steps[: len(reached.tokens)] if same_top else []
+    after = traced(changed, found[0], record, prefix, maps, known)
+    original, original_steps = before.best, before.steps
+    if copies == 2:
+        path = path_to(record.sentences[1], 0)
+        original = output_of(given, found[1][0], path, None)
+        original_steps = steps_of(given, path, len(prefix), known)
+    both = changed if copies == 2 else with_change(given, change, reached, copies=2)
+    old_changed, new_original = _log_probs(both, reached, original, after.best)
     return replace(
         after,
         prefix=before.prefix,
-        given=changed,
+        record=None,
         changed=Changed(
             change=change,
             scope=describe_scope(before, change),
-            before=original.best,
-            before_steps=original.steps,
-            words=aligned_words(original.best.words, after.best.words),
-            old_log_probs=(original.best.log_prob, old_changed),
+            before=original,
+            before_steps=original_steps,
+            words=aligned_words(original.words, after.best.words),
+            old_log_probs=(original.log_prob, old_changed),
             new_log_probs=(new_original, after.best.log_prob),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Where a search with a change begins.
+
+    Attributes:
+        state: of the model, of one row.
+        beginning: the tokens of the best output that it has read; None before the first token.
+    """
+
+    state: Any
+    beginning: Beginning | None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens."""
+        return [] if self.beginning is None else self.beginning.tokens
+
+
+def _reached(before: Traced, change: Change) -> _Reached:
+    """Return where a search with a change begins: at the last state before the change that the first search kept."""
+    given, record, weights_TS = before.given, before.record, before.best.attention
+    assert given is not None
+    # The kind `previous` reads the weights of the step before.
+    step = (change.step or 0) - (parse_kind(change.kind)[0] == "previous")
+    path = [] if record is None else path_to(record.sentences[0], 0)
+    kept = record.state_before(step, path) if record is not None and path else None
+    if kept is None or kept[0] == 0:
+        return _Reached(given.encoded.started[0], None)
+    known, state, row = kept
+    device = given.compute.device
+    weights_PS = None if weights_TS is None else torch.from_numpy(weights_TS[:known]).to(device)
+    beginning = Beginning(path[: known + 1], weights_PS)
+    return _Reached(state.select(torch.tensor([row], device=device)), beginning)
 
 
 def read_change(given: Change | Mapping[str, Any]) -> Change:
@@ -78,21 +125,21 @@ def read_change(given: Change | Mapping[str, Any]) -> Change:
     """
     if isinstance(given, Change):
         return given
-    hints, names = get_type_hints(Change), [one.name for one in fields(Change)]
     for key, value in given.items():
-        if key not in names:
-            near = did_you_mean(str(key), names)
-            raise UserError(f"change.{key} is not allowed.{near} Keys: {', '.join(names)}.")
-        if not fits(value, hints[key]):
-            raise UserError(wrong_type(f"change.{key}={value!r}", value, hints[key]))
+        if key not in HINTS:
+            near = did_you_mean(str(key), HINTS)
+            raise UserError(f"change.{key} is not allowed.{near} Keys: {', '.join(HINTS)}.")
+        if not fits(value, HINTS[key]):
+            raise UserError(wrong_type(f"change.{key}={value!r}", value, HINTS[key]))
     require("kind" in given, "change", dict(given), "a kind, such as uniform")
     return Change(**given)
 
 
-def with_change(given: SearchInput, change: Change, copies: int = 1) -> SearchInput:
+def with_change(given: SearchInput, change: Change, reached: _Reached, copies: int) -> SearchInput:
     """Return an input whose search changes the attention weights.
 
     Args:
+        reached: where the search begins.
         copies: the number of copies of the input that are searched together; only the first one is changed.
 
     Raises:
@@ -127,24 +174,31 @@ def with_change(given: SearchInput, change: Change, copies: int = 1) -> SearchIn
     )
     batch = given.batch(copies)
     index_B = torch.zeros_like(batch.index_B)
-    state, source = (one.select(index_B) for one in given.encoded.started)
-    started = model.started(state, source, batch)
+    state, source = (one.select(index_B) for one in (reached.state, given.encoded.started[1]))
+    started = model.started(state, source, batch, len(reached.tokens))
     return replace(given, model=model, encoded=EncodedModel(model, batch, started))
 
 
-def _log_probs(given: SearchInput, change: Change, old: Output, new: Output) -> tuple[float, float]:
-    """Return the log-probability of the old output with the change, and that of the new one without it."""
+def _log_probs(both: SearchInput, reached: _Reached, old: Output, new: Output) -> tuple[float, float]:
+    """Return the log-probability of the old output with the change, and that of the new one without it.
+
+    Args:
+        both: two copies of the input, of which the first one is changed.
+    """
     ids = [[token.id for token in output.tokens] for output in (old, new)]
     if ids[0] == ids[1]:
         return new.log_prob, old.log_prob
-    both = with_change(given, change, copies=2)
+    known = len(reached.tokens)
     width, batch = max(map(len, ids)), both.batch(2)
     ids_2T = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in ids], device=both.compute.device)
-    inputs_2T = torch.nn.functional.pad(ids_2T[:, :-1], (1, 0), value=SOS)
+    inputs_2T = torch.nn.functional.pad(ids_2T[:, :-1], (1, 0), value=SOS)[:, known:]
     with torch.no_grad(), evaluation_context(batch, both.compute.precision, both.compute.device):
         log_probs_2TV, _, _ = both.encoded.read(inputs_2T, *both.encoded.started, False)
-    gained = log_probs_2TV.gather(2, ids_2T[..., None])[..., 0].tolist()
-    changed, original = (math.fsum(row[: len(own)]) for row, own in zip(gained, ids, strict=True))
+    gained = log_probs_2TV.gather(2, ids_2T[:, known:, None])[..., 0].tolist()
+    changed, original = (
+        math.fsum([*output.log_probs[:known], *row[: len(own) - known]])
+        for output, row, own in zip((old, new), gained, ids, strict=True)
+    )
     return changed, original
 
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.trace import Node, SearchTrace
+from seq2seq_lab.search.trace import Beginning, Node, SearchTrace, path_to
 
 TOP = 10  # next tokens of a step
 MASS = 0.75  # of the weights of a word, that its links have
@@ -54,23 +55,35 @@ def trace(given: SearchInput, prefix: Sequence[int] = (), maps: bool = False, to
     Raises:
         UserError: a search that records no trace, or a prefix that it does not allow.
     """
-    return trace_copies(given, 1, prefix, maps, top)[0]
+    ((found,), record) = search_copies(given, 1, prefix, top, with_states=True)
+    return traced(given, found, record, prefix, maps)
 
 
-def trace_copies(
-    given: SearchInput, copies: int, prefix: Sequence[int], maps: bool = False, top: int = TOP
-) -> list[Traced]:
-    """Return the traces of several copies of an input, which are searched together; see `trace`.
+def search_copies(
+    given: SearchInput,
+    copies: int,
+    prefix: Sequence[int],
+    top: int = TOP,
+    *,
+    beginning: Beginning | None = None,
+    with_states: bool = False,
+) -> tuple[list[list[Hypothesis]], SearchTrace]:
+    """Return the outputs of several copies of an input, which are searched together, and the record of the search.
 
     Args:
         copies: the number of copies; the model of the input may treat them differently.
+        beginning, with_states: see `SearchTrace`.
+
+    Raises:
+        UserError: see `trace`.
     """
     if not {"prefix", "trace"} <= inspect.signature(given.search.__call__).parameters.keys():
         raise UserError(
             f"search={given.settings.name} records no trace: its class does not have the arguments prefix and trace. Choose "
             f"another one, for example search=beam."
         )
-    record, batch = SearchTrace(top, given.check), given.batch(copies)
+    record = SearchTrace(top, given.check, beginning=beginning, with_states=with_states)
+    batch = given.batch(copies)
     with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
         found = given.search(
             given.encoded,
@@ -79,21 +92,28 @@ def trace_copies(
             prefix=[[*prefix]] * copies if prefix else None,
             trace=record,
         )
-    return [
-        _traced(given, one, levels, prefix, maps) for one, levels in zip(found, record.sentences, strict=True)
-    ]
+    return found, record
 
 
-def _traced(
+def traced(
     given: SearchInput,
     found: Sequence[Hypothesis],
-    levels: Sequence[Sequence[Node]],
+    record: SearchTrace,
     prefix: Sequence[int],
     maps: bool,
+    known: Sequence[Step] = (),
 ) -> Traced:
-    tree = _Tree(levels, given, len(prefix))
-    outputs = [_output(given, one, tree.path(index)) for index, one in enumerate(found)]
-    best = found[0]
+    """Return the trace of the first sentence of a search; see `trace`.
+
+    Args:
+        known: see `steps_of`.
+    """
+    levels, best = record.sentences[0], found[0]
+    nodes = _tree(given, levels, len(prefix))
+    leaves = {node.output: node.id for node in nodes if node.output is not None}
+    outputs = [
+        output_of(given, one, path_to(levels, index), leaves.get(index)) for index, one in enumerate(found)
+    ]
     limit = ""
     if not best.ended:
         limit = f"The best output reached the length limit of {len(best.tokens)} tokens before <eos>."
@@ -103,77 +123,68 @@ def _traced(
         search=given.settings,
         prefix=[_token(given, token, None) for token in prefix],
         outputs=outputs,
-        steps=tree.steps(0),
-        tree=tree.nodes,
+        steps=steps_of(given, path_to(levels, 0), len(prefix), known),
+        tree=nodes,
         no_attention=given.no_attention,
         maps=_maps(given, best.tokens) if maps else None,
         limit=limit,
         given=given,
+        record=record,
     )
 
 
-class _Tree:
-    """The tree of a search with one list of nodes.
+def _tree(given: SearchInput, levels: Sequence[Sequence[Node]], forced: int) -> list[TreeNode]:
+    """Return the nodes of a tree in one list, by length, the root first."""
+    nodes: list[TreeNode] = []
+    before = 0  # the id of the first node of the level before
+    for step, level in enumerate(levels):
+        first = len(nodes)
+        log_probs = [node.log_prob for node in level]
+        best_first = sorted(range(len(level)), key=log_probs.__getitem__, reverse=True)
+        rank_of = {index: rank for rank, index in enumerate(best_first, start=1)}
+        for index, node in enumerate(level):
+            text, kind = given.names(node.token)
+            nodes.append(
+                TreeNode(
+                    id=first + index,
+                    parent=None if step == 0 else before + node.parent,
+                    step=step,
+                    token=node.token,
+                    text=text,
+                    kind=kind,
+                    log_prob=node.token_log_prob,
+                    total=node.log_prob,
+                    rank=rank_of[index],
+                    state=STATES.get(node.fate, "pruned"),
+                    reason=REASONS.get(node.fate, "").format(width=given.settings.width),
+                    output=node.output,
+                    forced=0 < step <= forced,
+                )
+            )
+        before = first
+    return nodes
 
-    Attributes:
-        nodes: by length, the root first.
+
+def steps_of(given: SearchInput, path: Sequence[Node], forced: int, known: Sequence[Step] = ()) -> list[Step]:
+    """Return the steps of an output.
+
+    Args:
+        path: its prefixes, the empty one first.
+        forced: the number of its tokens that were forced.
+        known: the first steps, from another search.
     """
-
-    def __init__(self, levels: Sequence[Sequence[Node]], given: SearchInput, forced: int) -> None:
-        self._given, self._forced = given, forced
-        self._nodes = [node for level in levels for node in level]
-        self._leaf = {node.output: index for index, node in enumerate(self._nodes) if node.output is not None}
-        self._parents: list[int] = []
-        self.nodes: list[TreeNode] = []
-        first = before = 0
-        for step, level in enumerate(levels):
-            best_first = sorted(range(len(level)), key=lambda index: -level[index].log_prob)
-            rank_of = {index: rank for rank, index in enumerate(best_first, start=1)}
-            for index, node in enumerate(level):
-                self._add(node, None if step == 0 else before + node.parent, step, rank_of[index])
-            before, first = first, first + len(level)
-
-    def _add(self, node: Node, parent: int | None, step: int, rank: int) -> None:
-        text, kind = self._given.names(node.token)
-        self.nodes.append(
-            TreeNode(
-                id=len(self.nodes),
-                parent=parent,
-                step=step,
-                token=node.token,
-                text=text,
-                kind=kind,
-                log_prob=node.token_log_prob,
-                total=node.log_prob,
-                rank=rank,
-                state=STATES.get(node.fate, "pruned"),
-                reason=REASONS.get(node.fate, "").format(width=self._given.settings.width),
-                output=node.output,
-                forced=0 < step <= self._forced,
-            )
+    return [
+        replace(known[step], forced=step < forced)
+        if step < len(known)
+        else Step(
+            step=step,
+            token=node.token,
+            forced=step < forced,
+            entropy=before.entropy,
+            top=[_alternative(given, *one) for one in before.top],
         )
-
-    def path(self, output: int) -> list[tuple[int, Node, Node]]:
-        """Return for each token of an output (the id of its node, the node, the node before it)."""
-        found: list[tuple[int, Node, Node]] = []
-        index: int | None = self._leaf.get(output)
-        while index is not None and (parent := self.nodes[index].parent) is not None:
-            found.append((index, self._nodes[index], self._nodes[parent]))
-            index = parent
-        return found[::-1]
-
-    def steps(self, output: int) -> list[Step]:
-        """Return the steps of an output."""
-        return [
-            Step(
-                step=step,
-                token=node.token,
-                forced=step < self._forced,
-                entropy=before.entropy,
-                top=[_alternative(self._given, *one) for one in before.top],
-            )
-            for step, (_, node, before) in enumerate(self.path(output))
-        ]
+        for step, (before, node) in enumerate(pairwise(path))
+    ]
 
 
 def _alternative(given: SearchInput, token: int, log_prob: float) -> Alternative:
@@ -186,14 +197,20 @@ def _token(given: SearchInput, token: int, word: int | None) -> Token:
     return Token(id=token, text=text, kind=kind, word=word)
 
 
-def _output(given: SearchInput, found: Hypothesis, path: Sequence[tuple[int, Node, Node]]) -> Output:
+def output_of(given: SearchInput, found: Hypothesis, path: Sequence[Node], leaf: int | None) -> Output:
+    """Return an output of the search.
+
+    Args:
+        path: its prefixes, the empty one first; empty if it is not in the tree.
+        leaf: the id of its node in the tree.
+    """
     ids = [*found.tokens, *[EOS] * found.ended]
     text, spans = given.tokenizer.decode_spans([*given.before, *found.tokens])
     spans = spans[len(given.before) :]
     units = words(text, spans)
     groups = [one for one in zip(units, group_tokens(spans, units), strict=True) if one[1]]
     word_of = {token: word for word, (_, group) in enumerate(groups) for token in group}
-    log_probs = [node.token_log_prob for _, node, _ in path]
+    log_probs = [node.token_log_prob for node in path[1:]]
     weights = attention_fields(given.source, given.groups, found.weights_TS, [group for _, group in groups])
     return Output(
         text=text.replace("\n", " ").replace("\r", " "),
@@ -201,12 +218,12 @@ def _output(given: SearchInput, found: Hypothesis, path: Sequence[tuple[int, Nod
         words=[text[start:end] for (start, end), _ in groups],
         word_log_probs=[sum(log_probs[token] for token in group) for _, group in groups],
         log_probs=log_probs,
-        ranks=[node.rank for _, node, _ in path],
-        entropies=[before.entropy for *_, before in path],
+        ranks=[node.rank for node in path[1:]],
+        entropies=[node.entropy for node in path[:-1]],
         log_prob=found.log_prob,
         score=found.score,
         ended=found.ended,
-        leaf=path[-1][0] if path else None,
+        leaf=leaf,
         **weights,
     )
 
@@ -233,18 +250,26 @@ def attention_fields(
         "attention": weights_TS,
         "word_attention": joined_WC,
         "margins": margins,
-        "links": [link for word, row_C in enumerate(joined_WC) for link in _links(word, row_C)],
+        "links": _links(joined_WC),
     }
 
 
-def _links(word: int, row_C: Floats) -> list[Link]:
-    """Return the largest weights of a word that together have the share `MASS` of them."""
-    order = np.argsort(-row_C, kind="stable")
-    sums = np.cumsum(row_C[order])
-    if not len(sums) or sums[-1] <= 0:
+def _links(weights_WC: Floats) -> list[Link]:
+    """Return the largest weights of each word that together have the share `MASS` of them."""
+    if not weights_WC.size:
         return []
-    count = int(np.searchsorted(sums, MASS * sums[-1])) + 1
-    return [Link(word=word, column=int(one), weight=float(row_C[one])) for one in order[:count]]
+    order_WC = np.argsort(-weights_WC, axis=1, kind="stable")
+    sorted_WC = np.take_along_axis(weights_WC, order_WC, 1)
+    sums_WC = np.cumsum(sorted_WC, axis=1)
+    counts_W = (sums_WC < MASS * sums_WC[:, -1:]).sum(1) + 1
+    return [
+        Link(word=word, column=column, weight=weight)
+        for word, (columns, weights, sums, count) in enumerate(
+            zip(order_WC.tolist(), sorted_WC.tolist(), sums_WC, counts_W.tolist(), strict=True)
+        )
+        if sums[-1] > 0
+        for column, weight in zip(columns[:count], weights[:count], strict=True)
+    ]
 
 
 def _maps(given: SearchInput, tokens: list[int]) -> dict[str, Floats]:

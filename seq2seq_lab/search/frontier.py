@@ -56,24 +56,38 @@ class Frontier:
         self.trace = trace
         if trace is not None:
             trace.start(count, width)
+        self._beginning = None if trace is None else trace.beginning
+        known = 0 if self._beginning is None else len(self._beginning.tokens)
         # The last token of the shortest prefix may end an output, so its step is like any other.
-        self.first = max(0, min(map(len, prefix), default=0) - 1) if prefix else 0
+        self.first = max(known, min(map(len, prefix), default=0) - 1) if prefix else known
         self._read_BTV: Tensor | None = None
         self.read_weights_BTS: Tensor | None = None
-        if self.first and isinstance(model, ReadingModel):
-            self._read_prefix(model, with_weights or needs_attention)
+        if self._beginning is not None and self._beginning.weights_PS is not None:
+            self._add_weights(self._beginning.weights_PS[None].expand(count, -1, -1), 0)
+        if self.first > known and isinstance(model, ReadingModel):
+            self._read_prefix(model, known, with_weights or needs_attention)
         else:
-            self.first = 0
+            self.first = known
 
-    def _read_prefix(self, model: ReadingModel, with_weights: bool) -> None:
-        """Read the tokens of the steps before the first one at once."""
+    def _read_prefix(self, model: ReadingModel, known: int, with_weights: bool) -> None:
+        """Read the tokens of the steps before the first one at once, without those whose state is known."""
         assert self._prefix_BT is not None
         check_ids(self._prefix_BT, model.vocabulary_size)
-        inputs_BT = torch.nn.functional.pad(self._prefix_BT[:, : self.first - 1], (1, 0), value=SOS)
-        read_BTV, self._state, weights_BTS = model.read(inputs_BT, self._state, self._source, with_weights)
-        self._read_BTV, self.read_weights_BTS = read_BTV, weights_BTS
-        if weights_BTS is not None and self._with_weights:
-            self._keep(weights_BTS[:, :, None], slice(0, self.first))
+        inputs_BT = torch.nn.functional.pad(self._prefix_BT[:, : self.first - 1], (1, 0), value=SOS)[
+            :, known:
+        ]
+        self._read_BTV, self._state, weights_BTS = model.read(
+            inputs_BT, self._state, self._source, with_weights
+        )
+        if weights_BTS is not None:
+            self._add_weights(weights_BTS, known)
+
+    def _add_weights(self, weights_BTS: Tensor, first: int) -> None:
+        """Add the attention weights of known tokens from the step `first` on."""
+        before_BTS = self.read_weights_BTS
+        self.read_weights_BTS = weights_BTS if before_BTS is None else torch.cat([before_BTS, weights_BTS], 1)
+        if self._with_weights:
+            self._keep(weights_BTS[:, :, None], slice(first, first + weights_BTS.shape[1]))
 
     def begin(self, log_prob_AK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (token_AK that is read first, tokens_AKT so far, log_prob_AK so far) of the hypotheses.
@@ -83,19 +97,23 @@ class Frontier:
         """
         token_AK = torch.full_like(log_prob_AK, SOS, dtype=torch.long)
         tokens_AKT = token_AK.new_full((*token_AK.shape, self.steps), PAD)
-        if self._read_BTV is None or self._prefix_BT is None:
-            return token_AK, tokens_AKT, log_prob_AK
-        read_BP = self._prefix_BT[:, : self.first]
-        gained_BP = self._read_BTV.gather(2, read_BP[..., None])[..., 0]
-        log_prob_AKP = log_prob_AK[..., None] + gained_BP.float().cumsum(1)[:, None]
-        tokens_AKT[..., : self.first] = read_BP[:, None]
-        if self.trace is not None:
-            self.trace.begin(read_BP, self._read_BTV, log_prob_AKP)
-        return (
-            tokens_AKT[..., self.first - 1],
-            tokens_AKT,
-            log_prob_AKP[..., -1].clone(),
-        )  # the trace keeps it
+        known = 0
+        if self._beginning is not None and self.trace is not None:
+            self.trace.begin_known(log_prob_AK)
+            known = len(self._beginning.tokens)
+            tokens_AKT[..., :known] = token_AK.new_tensor(self._beginning.tokens)
+            log_prob_AK = log_prob_AK + self._beginning.nodes[-1].log_prob
+        if self._read_BTV is not None and self._prefix_BT is not None:
+            read_BP = self._prefix_BT[:, known : self.first]
+            gained_BP = self._read_BTV.gather(2, read_BP[..., None])[..., 0]
+            log_prob_AKP = log_prob_AK[..., None] + gained_BP.float().cumsum(1)[:, None]
+            tokens_AKT[..., known : self.first] = read_BP[:, None]
+            if self.trace is not None:
+                self.trace.begin(read_BP, self._read_BTV, log_prob_AKP)
+            log_prob_AK = log_prob_AKP[..., -1].clone()  # the trace keeps it
+        if self.first:
+            token_AK = tokens_AKT[..., self.first - 1]
+        return token_AK, tokens_AKT, log_prob_AK
 
     @property
     def longest_A(self) -> Tensor:
@@ -111,6 +129,8 @@ class Frontier:
         Args:
             with_weights: return the weights of a model that attends, also if they are not kept.
         """
+        if self.trace is not None:
+            self.trace.keep_state(t, self._state)
         width = token_AK.shape[1]
         read_AK = token_AK if t > self.first else token_AK[:, :1]
         log_probs_NV, self._state, weights_NS = self._model.step(
@@ -153,7 +173,7 @@ class Frontier:
         """
         if self._prefix_BT is None or t >= self._prefix_BT.shape[1]:
             return None
-        if t == 0:
+        if t == self.first:
             check_ids(self._prefix_BT, log_probs_AKV.shape[-1])
         token_A11 = self._prefix_BT[self.sentence_A, t][:, None, None]
         token_AK1 = token_A11.expand(*log_probs_AKV.shape[:2], 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,6 +14,7 @@ from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
 
 LARGEST = 2**22  # predicted log-probabilities that are kept, of steps whose numbers are computed together
+LARGEST_STATES = 2**22  # numbers of the states of a model that are kept
 
 Fate = Literal["extended", "returned", "outranked", "pruned", "stopped"]
 
@@ -30,6 +31,7 @@ class Node:
             `pruned`: other prefixes had the K best continuations; `stopped`: no continuation could still displace an output.
         token_log_prob: the log-probability of the last token after the others; 0 for the root.
         rank: the rank of the last token in that prediction, 1 for the most probable one; 0 for the root.
+        slot: the index of the prefix in the beam.
         output: the index of the output that it is, if it was returned; else None.
         top: the most probable next tokens and their log-probabilities, the best first; empty if the prefix was not read.
         entropy: the entropy in nats of the prediction of the next token; 0 if the prefix was not read.
@@ -41,9 +43,28 @@ class Node:
     fate: Fate
     token_log_prob: float = 0.0
     rank: int = 0
+    slot: int = 0
     output: int | None = None
     top: list[tuple[int, float]] = field(default_factory=list)
     entropy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The first P tokens of an output, as an earlier search read them. The model of the next search has their state.
+
+    Attributes:
+        nodes: the prefixes of 0 to P tokens.
+        weights_PS: the attention weights of each token; None without attention.
+    """
+
+    nodes: Sequence[Node]
+    weights_PS: Tensor | None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens."""
+        return [node.token for node in self.nodes[1:]]
 
 
 @dataclass(slots=True)
@@ -72,18 +93,32 @@ class SearchTrace:
     Args:
         top: the number of most probable tokens that are recorded at each step.
         check: called at each step; it may raise an exception, which ends the search.
+        beginning: the first tokens of all outputs, which the search does not read again; None if it reads all. They are
+            also the first tokens of its `prefix`.
+        with_states: keep the states of the model, for a batch of one sentence.
 
     Attributes:
         sentences: the trees of the sentences of the batch after the search: the nodes by level, with the root in level 0.
+        states: the states of the model, `Selectable`, before it predicts token t, by t, with a row for each entry of the
+            beam, and with one row at the first step of the search. Of long outputs the last ones are missing.
 
     Raises:
         UserError: `top` is below 1.
     """
 
-    def __init__(self, top: int, check: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        top: int,
+        check: Callable[[], None] | None = None,
+        *,
+        beginning: Beginning | None = None,
+        with_states: bool = False,
+    ) -> None:
         require(top >= 1, "top", top, "1 or more")
-        self.top, self._check = top, check
+        self.top, self._check, self.beginning = top, check, beginning
         self.sentences: list[list[list[Node]]] = []
+        self.states: dict[int, Any] = {}
+        self._free = LARGEST_STATES if with_states else 0
         self._waiting: list[tuple[Tensor, ...]] = []
         self._groups: list[tuple[Tensor, ...]] = []
         self._read: tuple[Tensor, Tensor] | None = None
@@ -92,6 +127,31 @@ class SearchTrace:
         """Start the trees of a batch of `count` sentences with K = `width` hypotheses each."""
         self._count, self._width = count, width
         self.sentences, self._waiting, self._groups = [], [], []
+
+    def begin_known(self, log_prob_AK: Tensor) -> None:
+        """Record `beginning`; all sentences have the same number of hypotheses that are not empty."""
+        self._rows = int(to_host((log_prob_AK[0] > -math.inf).sum()))
+
+    def keep_state(self, t: int, state: Any) -> None:
+        """Keep the state of the model before it predicts token t, if states are kept and there is room for it."""
+        if self._free > 0:
+            self._free -= count_numbers(state)
+            if self._free > 0:
+                self.states[t] = state
+
+    def state_before(self, t: int, path: Sequence[Node]) -> tuple[int, Any, int] | None:
+        """Return the latest kept state of an output before token t, for a search of one sentence.
+
+        Args:
+            path: of the output; see `path_to`.
+
+        Returns:
+            The token that it predicts, the state and the index of its row; None if there is no such state.
+        """
+        kept = max((step for step in self.states if step <= t), default=None)
+        if kept is None:
+            return None
+        return kept, self.states[kept], 0 if kept == min(self.states) else path[kept].slot
 
     def begin(self, tokens_AP: Tensor, log_probs_APV: Tensor, log_prob_AKP: Tensor) -> None:
         """Record P tokens that all hypotheses begin with.
@@ -177,10 +237,7 @@ class SearchTrace:
 
     def finish(self, found: Sequence[Sequence[Hypothesis]]) -> None:
         """Build the trees, with the outputs of the search."""
-        trees = [
-            _Open([[Node(SOS, 0, 0.0, "stopped")]], [()], dict.fromkeys(range(self._width), 0), [])
-            for _ in range(self._count)
-        ]
+        trees = [self._first_levels() for _ in range(self._count)]
         self._summarize()
         steps = (
             step for group in self._groups for step in zip(*(to_host(x).tolist() for x in group), strict=True)
@@ -196,6 +253,40 @@ class SearchTrace:
         for tree, outputs in zip(trees, found, strict=True):
             _name_outputs(tree, outputs)
         self.sentences, self._groups = [tree.levels for tree in trees], []
+
+    def _first_levels(self) -> _Open:
+        """Return the tree before the first step."""
+        if self.beginning is None:
+            return _Open([[Node(SOS, 0, 0.0, "stopped")]], [()], dict.fromkeys(range(self._width), 0), [])
+        root, *others = self.beginning.nodes
+        rows = range(self._rows)
+        levels = [[replace(root)]]
+        for length, node in enumerate(others):
+            levels.append([replace(node, parent=row if length else 0, output=None) for row in rows])
+        return _Open(levels, [(*self.beginning.tokens,)] * len(rows), {row: row for row in rows}, [])
+
+
+def path_to(levels: Sequence[Sequence[Node]], output: int) -> list[Node]:
+    """Return the prefixes of an output in a tree, the empty one first; empty if the tree does not have the output."""
+    for length, level in enumerate(levels):
+        for node in level:
+            if node.output == output:
+                path = [node]
+                for before in reversed(levels[:length]):
+                    path.append(before[path[-1].parent])
+                return path[::-1]
+    return []
+
+
+def count_numbers(state: Any) -> int:
+    """Return the number of numbers of a state: of a tensor, or of a tuple or a dataclass with tensors."""
+    if isinstance(state, Tensor):
+        return state.numel()
+    if isinstance(state, tuple):
+        return sum(map(count_numbers, state))
+    if is_dataclass(state):
+        return sum(count_numbers(getattr(state, one.name)) for one in fields(state))
+    return 0
 
 
 def _name_outputs(tree: _Open, outputs: Sequence[Hypothesis]) -> None:
@@ -226,7 +317,7 @@ def _extend(
     for slot, (token, parent, log_prob, finished, gained, rank) in enumerate(hypotheses):
         if log_prob == -math.inf:
             continue
-        node = Node(token, slots[parent], log_prob, "stopped", gained, rank)
+        node = Node(token, slots[parent], log_prob, "stopped", gained, rank, slot)
         before[node.parent].fate = "extended"
         tree.prefixes.append((*prefixes[node.parent], token))
         if finished:

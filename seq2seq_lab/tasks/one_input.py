@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -89,6 +89,7 @@ class OneInput:
         """
         require_list("trace", "settings", changes, "search", split=True)
         search, settings = self.opening.search(tuple(changes))
+        batch = cache(batch)
         one = batch(1)
         with evaluation_context(one, self.compute.precision, self.compute.device):
             encoded = EncodedModel(self.model, one)

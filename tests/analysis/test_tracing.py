@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from demo_models import SOURCES, demo, demo_with
 import seq2seq_lab
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import intervene
+from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.search.trace import count_numbers
 
 SENTENCE = SOURCES[1]
 SHORT = ("search.max_length_factor=1", "search.max_length_extra=1")
@@ -66,8 +69,6 @@ def test_its_numbers_are_those_of_the_search_and_the_score(name: str, search: tu
 
 def search_of(run: Any, search: tuple[str, ...]) -> Any:
     """The run with another search, for `predict`."""
-    from dataclasses import replace
-
     other = replace(run)
     other.__dict__["search"] = run.opening.search(search)[0]
     return other
@@ -256,6 +257,45 @@ def test_a_changed_step_has_the_effect_of_the_intervention(name: str, kind: str)
         if before.steps[2].token in chosen:
             found = chosen[before.steps[2].token] - before.best.log_probs[2]
             assert found == pytest.approx(tokens.log_prob_change[2], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [*((name, GREEDY) for name in ATTENDING), ("before", BEAM), ("coverage", SAMPLES)],
+)
+def test_a_change_continues_where_the_first_search_was(
+    name: str, search: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not read the kept words again; with fewer kept states or none it reads some, and finds the same."""
+    run, steps = MODELS[name](), [0]
+    before = run.trace(SENTENCE, search=search)
+    monkeypatch.setattr("seq2seq_lab.search.trace.LARGEST_STATES", 3 * count_numbers(before.record.states[2]))
+    fewer = run.trace(SENTENCE, search=search)
+    assert 1 < len(fewer.record.states) < len(before.record.states)
+
+    def count() -> None:
+        steps[0] += 1
+
+    for change, known in (
+        (Change(kind="uniform", step=4), 4),
+        (Change(kind="previous", step=3, scope="from"), 2),
+    ):
+        steps[0] = 0
+        traced = run.trace(SENTENCE, change=change, before=before, check=count)
+        assert search != GREEDY or steps[0] == max(node.step for node in traced.tree) - known
+        assert traced.best.log_probs[:known] == before.best.log_probs[:known]
+        assert (traced.best.attention[:known] == before.best.attention[:known]).all()
+        assert plain(traced.steps[known - 1].top) == plain(before.steps[known - 1].top)
+        for other in fewer, replace(before, record=None):
+            again = run.trace(SENTENCE, change=change, before=other)
+            assert [node.token for node in again.tree] == [node.token for node in traced.tree]
+            assert [one.forced for one in again.steps] == [one.forced for one in traced.steps]
+            assert again.best.log_prob == pytest.approx(traced.best.log_prob, abs=1e-4)
+            assert again.best.log_probs == pytest.approx(traced.best.log_probs, abs=1e-4)
+            np.testing.assert_allclose(again.best.attention, traced.best.attention, atol=1e-5)
+            for field in "old_log_probs", "new_log_probs":
+                ours, theirs = getattr(again.changed, field), getattr(traced.changed, field)
+                assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 @each_attention
