@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import Field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 HIDDEN = {"plain": False}
 """The metadata of a dataclass field that `plain` leaves out."""
+PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
@@ -19,23 +21,30 @@ def plain(value: Any) -> Any:
     Raises:
         TypeError: a value is of another type.
     """
+    if isinstance(value, float):  # the most frequent case
+        return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | str | int):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
+    if isinstance(value, np.generic | np.ndarray):
+        known = value.dtype.kind in "biu" or (value.dtype.kind == "f" and np.isfinite(value).all())
+        return value.tolist() if known else plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value) if _shown(one)}
+        return {
+            name: one if type(one := getattr(value, name)) in PLAIN else plain(one)
+            for name in _shown(type(value))
+        }
     raise TypeError(f"{type(value).__name__} is not plain data")
 
 
-def _shown(field: Field[Any]) -> bool:
-    return field.metadata.get("plain", True)
+@cache
+def _shown(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass that become plain data."""
+    every: tuple[Field[Any], ...] = fields(kind)
+    return tuple(one.name for one in every if one.metadata.get("plain", True))
 
 
 class Plain:

@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -136,8 +136,8 @@ def saved_page(
         **search.fields,
     }
     answers = []
-    for shown, sentence in sentences.items():
-        fields = {"sentence": shown, **search.fields}
+    for given, sentence in sentences.items():
+        fields = {"sentence": given, **search.fields}
         traces = [run.trace(sentence, search=search.settings, check=check) for _, run in runs]
         for index, traced in enumerate(traces):
             answers.append({"name": "trace", "body": {"run": index, **fields}, "answer": reduced(traced)})
@@ -160,17 +160,17 @@ def saved_page(
     return _page(f"{TITLE}: {first['sentence']}", style, scripts)
 
 
-def reduced(traced: Traced) -> dict[str, Any]:
-    """Return what the page shows of a search: attention and the most probable tokens of each step of the best output only.
+def shown(traced: Traced) -> dict[str, Any]:
+    """Return what the page shows of a search, as values of JSON: the attention of the best output only."""
+    best, *others = traced.outputs
+    without: dict[str, Any] = {"attention": None, "word_attention": None, "margins": {}, "links": []}
+    return replace(traced, outputs=[best, *(replace(one, **without) for one in others)]).as_json()
 
-    Attention weights are rounded to `DIGITS`; no other number is.
-    """
-    found = traced.as_json()
-    for node in found["tree"]:
-        node["top"] = []
-    best, *others = found["outputs"]
-    for output in others:
-        output.update(attention=None, word_attention=None, margins={}, links=[])
+
+def reduced(traced: Traced) -> dict[str, Any]:
+    """Return what `shown` returns, with attention weights rounded to `DIGITS`; no other number is."""
+    found = shown(traced)
+    best = found["outputs"][0]
     for kind in ("attention", "word_attention"):
         best[kind] = rounded(best[kind])
     best["margins"] = {name: rounded([row])[0] for name, row in best["margins"].items()}

@@ -10,7 +10,7 @@ from seq2seq_lab.analysis.neighbors import StateKind
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.errors import require
-from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, compared, saved_page
+from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, compared, saved_page, shown
 from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.workers import Check, Worker
@@ -141,9 +141,9 @@ class OneSentence:
 
 
 def trace(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
-    """Return the search for one sentence; see `Loaded.trace`."""
+    """Return the search for one sentence; see `Loaded.trace` and `shown`."""
     one = OneSentence.read(studio, fields)
-    return (one.index,), lambda check: one.traced(check).as_json()
+    return (one.index,), lambda check: shown(one.traced(check))
 
 
 def alternatives(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:

@@ -101,7 +101,8 @@ def application(studio: Studio, gate: Gate) -> Any:
             return answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)
         if isinstance(found, str):  # a page
             return answer(found, 200, "text/html")
-        return answer(json.dumps(found, ensure_ascii=False, allow_nan=False), 200, "application/json")
+        text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return answer(text, 200, "application/json")
 
     async def missing(request: Request, error: Any) -> Response:
         return answer(str(error.detail), error.status_code)

@@ -248,15 +248,18 @@ def test_the_answers_are_those_of_the_methods(client: Client) -> None:
     search = ["search=beam", "search.size=3", "search.nbest=3"]
     body = {"run": 0, "sentence": SENTENCE, **beam}
     traced = run.trace(SENTENCE, search=search)
-    assert answer(client, "trace", **body) == as_sent(traced.as_json())
+    found = answer(client, "trace", **body)
+    assert found == as_sent(studio_page.shown(traced))
+    assert found["outputs"][0] == as_sent(plain(traced.best))
+    assert [one["log_probs"] for one in found["outputs"]] == [one.log_probs for one in traced.outputs]
 
     prefix = [traced.best.tokens[0].id, "petite"]
     forced = run.trace(SENTENCE, prefix, search=search)
-    assert answer(client, "trace", **body, prefix=prefix) == as_sent(forced.as_json())
+    assert answer(client, "trace", **body, prefix=prefix) == as_sent(studio_page.shown(forced))
 
     change = {"kind": "word=1", "step": 2, "scope": "from"}
     changed = run.trace(SENTENCE, change=change, search=search)
-    assert answer(client, "trace", **body, change=change) == as_sent(changed.as_json())
+    assert answer(client, "trace", **body, change=change) == as_sent(studio_page.shown(changed))
 
     found = answer(client, "alternatives", **body, step=2)
     assert found == as_sent([plain(one) for one in run.alternatives(traced, 2)])
