@@ -1,6 +1,5 @@
 """Tokenized sentences of one language, and their batches."""
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,10 +12,8 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import on_device
-
-log = logging.getLogger(__name__)
+from seq2seq_lab.tasks.sentences import fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +50,8 @@ class TrainingSentences:
     def __init__(
         self, text: Sentences, tokens: Ragged, tokenizer: Tokenizer, max_length: int, seed: int
     ) -> None:
-        fitting = tokens.lengths - 2 <= max_length
-        if not fitting.any():
-            raise UserError(
-                f"task.max_length={max_length}: all training sentences have more tokens. Increase it."
-            )
-        index = fitting.nonzero().squeeze(1)
-        if left_out := len(tokens) - len(index):
-            log.info(
-                "%s training sentences of more than %s tokens are left out.", f"{left_out:,}", max_length
-            )
+        index = fitting(tokens.lengths - 2, max_length)
+        if len(index) < len(tokens):
             tokens = tokens.select(index)
         self._tokens = SentenceTokens(tokens)
         self._drawn: tuple[int, SentenceTokens] | None = None

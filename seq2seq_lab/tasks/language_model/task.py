@@ -1,8 +1,7 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,16 @@ from torch import Tensor
 from seq2seq_lab.config.schema import Slot
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
-from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import SentenceCorpus
-from seq2seq_lab.data.token_cache import cached_tokens, text_key
-from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in
 from seq2seq_lab.metrics.language_model import AGREEMENT, LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.runtime.tables import sectioned_table
-from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, TrainingSplit
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, TaskData, TrainingSplit
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.language_model.carry import CarriedState, TrainingStreams
 from seq2seq_lab.tasks.language_model.data import (
@@ -48,16 +41,14 @@ from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import end_report, validation_report
 from seq2seq_lab.tasks.losses import cross_entropy
 from seq2seq_lab.tasks.report import Report
+from seq2seq_lab.tasks.sentences import SentenceTask
 from seq2seq_lab.tasks.settings import SequenceSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.text import Vocabulary, corpus_record
-from seq2seq_lab.tasks.vectors import load_vectors
 
-NAME = "sentences"  # of the tokenizer's files
 NGRAMS = {"unigram": 1, "trigram": 3}  # the order of each baseline
 
 
-class LanguageModelTask(Task):
+class LanguageModelTask(SentenceTask):
     """Prediction of the next token of sentences of one language.
 
     Args:
@@ -73,15 +64,12 @@ class LanguageModelTask(Task):
     metrics: Sequence[Metric] = LANGUAGE_MODEL_METRICS
     groupings = (MINIMAL_PAIRS, AGREEMENT)
     primary = "perplexity_per_word"
-    unit = "tokens"
-    files = ("tokenizer",)
+    side, tokenizer_name, framed = "target", "sentences", True
     loaded = LoadedLanguageModel
     commands = {  # noqa: RUF012  (a constant)
         "generate sentences": ("seq2seq_lab.predict", "RUN", "--count", "10"),
         "score sentences that you type": ("seq2seq_lab.predict", "RUN", "--log-probs"),
     }
-
-    vocabulary: Vocabulary
 
     def __init__(
         self,
@@ -133,36 +121,14 @@ class LanguageModelTask(Task):
                 "search.coverage_penalty needs a model with attention. Set it to 0 for task=language_model."
             )
 
-    def data_record(self) -> dict[str, Any]:
-        corpus = self.corpus
-        hashes = {name: Lines.of(text.lines).digest().hex() for name, text in corpus.splits.items()}
-        return corpus_record(corpus, hashes, {"test": digest([hashes["test"], corpus.test.contrasts])})
-
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        corpus, load = self.corpus, partial(Vocabulary.load, name=NAME)
-        fitted = None if saved is None else load(saved / "tokenizer")
-        if (initial := self.initial_tokenizers.get("target")) is not None:
-            fitted = Vocabulary(initial, NAME)
-        lines = {name: split.lines for name, split in corpus.splits.items()}
-        key = text_key(lines, corpus.language, self.parts.tokenizer.settings, fitted)
-
-        def build() -> tuple[Vocabulary, list[Ragged]]:
-            vocabulary = fitted or Vocabulary.fitted(
-                self.parts.tokenizer(), NAME, corpus.language, corpus.train.lines
-            )
-            encode = vocabulary.tokenizer.encode
-            return vocabulary, [
-                Ragged.encoded(encode, text, f"Tokenizing {name}") for name, text in lines.items()
-            ]
-
-        entry = cached_tokens(key, [*lines], cache, build=build, load=load)
-        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        key, corpus, tokens = self.tokenize(cache, saved), self.corpus, self.tokens
         train = TrainingSentences(
-            corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.settings.max_length, self.seed
+            corpus.train, tokens["train"], self.vocabulary.tokenizer, self.settings.max_length, self.seed
         )
         texts = {"validation": corpus.validation, "test": corpus.test}
-        tokens = {name: SentenceTokens(entry.ids[name]) for name in texts}
-        splits = evaluation_splits(LanguageModelSplit, texts, tokens, limit)
+        ids = {name: SentenceTokens(tokens[name]) for name in texts}
+        splits = evaluation_splits(LanguageModelSplit, texts, ids, limit)
         training: TrainingSplit = TrainingExamples(
             train.epoch, SentenceBatches, self.settings.batch_size, self.settings.batch_unit, self.seed
         )
@@ -177,29 +143,8 @@ class LanguageModelTask(Task):
             identity=identity,
         )
 
-    def open(self, folder: Path) -> None:
-        self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
-
-    def save(self, folder: Path) -> None:
-        self.vocabulary.save(folder / "tokenizer")
-
     def model(self) -> LanguageModel:
         return self.parts.language_model(self.vocabulary.tokenizer.size)
-
-    def load_pretrained(self, model: LanguageModel) -> None:
-        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "target", model.target_embedding, model.dropout.scale, tokenizer, tokens)
-
-    def describe(self) -> None:
-        """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""
-        rows = []
-        for name, ids in self.tokens.items():
-            count = len(ids.tokens) - 2 * len(ids)
-            unknown = int((ids.tokens == UNK).sum())
-            rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknown / max(1, count):.2%}"])
-        vocabulary = ["vocabulary", "", f"{self.vocabulary.tokenizer.size:,} types", ""]
-        heads = ["split", "sentences", "tokens", "unknown"]
-        console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
 
     def loss(self, model: LanguageModel, batch: TokenBatch, step: StepInfo) -> Tensor:
         before = None if self.carried is None else self.carried.get(batch)
@@ -207,9 +152,6 @@ class LanguageModelTask(Task):
         if self.carried is not None:
             self.carried.put(batch, after)
         return cross_entropy(logits_BTV, batch.outputs_BT, self.settings.label_smoothing)
-
-    def uniform_loss(self) -> float:
-        return math.log(self.vocabulary.tokenizer.size)
 
     def evaluator(
         self, split: LanguageModelSplit, model: LanguageModel, compute: Compute, also: Collection[str] = ()
