@@ -19,6 +19,8 @@ from seq2seq_lab.tasks import confusion
 from seq2seq_lab.tasks.captions import evaluation as captions
 from seq2seq_lab.tasks.classification import evaluation as classification
 from seq2seq_lab.tasks.classification import report as classes
+from seq2seq_lab.tasks.masked_language_model import evaluation as masked
+from seq2seq_lab.tasks.masked_language_model import report as masks
 from seq2seq_lab.tasks.tagging import evaluation as tagging
 from seq2seq_lab.tasks.tagging import report as tags
 from seq2seq_lab.tasks.translation import report as translation
@@ -30,6 +32,8 @@ USERS = (
     classes,
     classification,
     confusion,
+    masked,
+    masks,
     tagging,
     tags,
     run_page,

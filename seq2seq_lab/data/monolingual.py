@@ -22,8 +22,8 @@ class Monolingual:
     """Sentences of one language.
 
     With `path`, the text in this file: its last lines are the test split, the lines before them the validation split.
-    Lines of white space only are left out and counted. Without `path`, one side of `Grammar`, with an ungrammatical form of
-    many test sentences; see `grammar.minimal_pairs`.
+    Lines of white space only are left out and counted; they separate documents. Without `path`, one side of `Grammar`, with
+    an ungrammatical form of many test sentences; see `grammar.minimal_pairs`.
 
     Args:
         path: a file with one sentence per line, or a table, plain or compressed.
@@ -90,7 +90,7 @@ class Monolingual:
 
     def _read(self, path: str) -> SentenceCorpus:
         file, counts, lines = find_file("dataset.path", path), text.new_counts(), []
-        blank = 0
+        blank, documents = 0, []
         for line, problem in Reader(encoding=self.encoding).column(file, self.column, counts):
             if problem.endswith(text.EMPTY):
                 blank += 1
@@ -98,6 +98,7 @@ class Monolingual:
                 raise UserError(f"dataset.path={path}: {problem}. Correct or remove the line.")
             else:
                 lines.append(line)
+                documents.append(blank)
         test = round(self.test_share * len(lines))
         validation = round(self.validation_share * len(lines))
         train = len(lines) - validation - test
@@ -108,6 +109,6 @@ class Monolingual:
                 f"dataset.test_share."
             )
         text.warn_of_small_splits({"validation": validation, "test": test}, len(lines))
-        parts = (lines[:train], lines[train : train + validation], lines[train + validation :])
-        first, second, third = (Sentences(Lines.of(part)) for part in parts)
+        parts = (slice(train), slice(train, train + validation), slice(train + validation, None))
+        first, second, third = (Sentences(Lines.of(lines[part]), documents=documents[part]) for part in parts)
         return SentenceCorpus(self.language, first, second, third, {**counts, "blank_lines": blank})

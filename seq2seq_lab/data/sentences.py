@@ -20,11 +20,15 @@ class Sentences(Columns):
 
     `contrasts` has an ungrammatical form of each sentence that has one, if the data set has such forms. `distances` has the
     number of words from the subject to the verb that does not agree in this form; None for forms of another kind.
+    `documents` has the number of the document of each sentence; the sentences of a document follow each other. `tags` has
+    the tags of the words of each sentence, separated by spaces.
     """
 
     lines: Sequence[str]
     contrasts: Sequence[Contrast | None] | None = None
     distances: Sequence[int | None] | None = None
+    documents: Sequence[int] | None = None
+    tags: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

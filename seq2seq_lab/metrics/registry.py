@@ -8,6 +8,7 @@ from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.classification import METRICS as CLASSIFICATION_METRICS
 from seq2seq_lab.metrics.degeneration import AtLimit, BrevityPenalty, LengthRatio, Loops
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
+from seq2seq_lab.metrics.masked_language_model import MASKED_METRICS, MaskedPerplexity, NextSentenceAccuracy
 from seq2seq_lab.metrics.phones import PhoneErrorRate, WordErrorRate
 from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
 from seq2seq_lab.metrics.tagging import TAGGING_METRICS
@@ -36,6 +37,13 @@ BUILT_IN: dict[str, Metric] = {
     for metric in (
         *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS, *ATTENTION_MEASURES),
         *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
-        *(WordErrorRate(), PhoneErrorRate(), *TAGGING_METRICS),
+        *(
+            WordErrorRate(),
+            PhoneErrorRate(),
+            *TAGGING_METRICS,
+            *MASKED_METRICS,
+            MaskedPerplexity(),
+            NextSentenceAccuracy(),
+        ),
     )
 }

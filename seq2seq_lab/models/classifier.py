@@ -1,4 +1,4 @@
-"""The models of classification and tagging."""
+"""The models of classification and tagging, and what other models of texts share with them."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -55,7 +55,7 @@ class TextModel(nn.Module):
         encoder: TokenEncoder,
         readout: Readout,
         dropout: EmbeddingDropout,
-        **parts: nn.Module,
+        **parts: nn.Module | None,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
@@ -154,7 +154,7 @@ def build_classifier(config: Config, vocabulary: int, classes: int, pairs: bool 
     Raises:
         UserError: components that cannot be combined, by name.
     """
-    encoder = _build_encoder(config)
+    encoder = build_encoder(config)
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
         input_size=encoder.embedding_size or config.model.embedding_size,
         encoder=encoder.sizes,
@@ -163,36 +163,46 @@ def build_classifier(config: Config, vocabulary: int, classes: int, pairs: bool 
     # The order of the parts is that of their random draws.
     kind = PairClassifier if pairs else Classifier
     size = kind.factor * pooling.feature_size
-    return _assemble(kind, config, vocabulary, classes, encoder, size, pooling=pooling)
+    return assemble(kind, config, vocabulary, classes, encoder, size, pooling=pooling)
 
 
 def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:
     """Return the tagger; see `build_classifier`."""
-    encoder = _build_encoder(config)
-    return _assemble(Tagger, config, vocabulary, classes, encoder, encoder.sizes.encoder_output_size)
+    encoder = build_encoder(config)
+    return assemble(Tagger, config, vocabulary, classes, encoder, encoder.sizes.encoder_output_size)
 
 
-def _build_encoder(config: Config) -> TokenEncoder:
+def build_encoder(config: Config) -> TokenEncoder:
+    """Return the encoder of a model of texts, which have one vocabulary."""
     check_tables(config, joint=True)
     encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=config.model.embedding_size)
     return encoder
 
 
-def _assemble(
+def assemble(
     kind: type[Kind],
     config: Config,
     vocabulary: int,
     classes: int,
     encoder: TokenEncoder,
     feature_size: int,
+    tied: bool = False,
     **parts: Any,
 ) -> Kind:
-    """Return a model of an encoder, with a new embedding and a readout of features of this size."""
+    """Return a model of an encoder, with a new embedding and a readout of features of this size.
+
+    Args:
+        classes: the number of outputs of the readout.
+        tied: whether the output weights are the embeddings.
+        parts: further modules, by name.
+    """
     sizes, source = config.model, config.embedding.source
     size = encoder.embedding_size or sizes.embedding_size
     embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
     readout: Readout = part("readout", config.readout, KINDS)(
-        feature_size=feature_size, vocabulary_size=classes, table=None
+        feature_size=feature_size,
+        vocabulary_size=classes,
+        table=embedding.weight if tied and embedding is not None else None,
     )
     readout.check(weights=False, tokens=False)
     network = kind(

@@ -25,6 +25,7 @@ from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.language_model import LanguageModel
+from seq2seq_lab.models.masked_language_model import MaskedLanguageModel
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -139,6 +140,8 @@ class Parts:
         classifier: returns the classifier that all groups of the model describe, from the vocabulary's size, the number of
             classes, and whether it reads the two texts of a pair one by one.
         tagger: returns the tagger that all groups of the model describe, from the vocabulary's size and the number of tags.
+        masked_language_model: returns the masked language model that all groups of the model describe, from the vocabulary's
+            size, and whether it predicts the next sentence.
         source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
             `seq2seq_lab.tasks.parts.source_tokenizer`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
@@ -158,6 +161,7 @@ class Parts:
     seq2seq: Callable[[int | None, int, bool], Seq2Seq]
     classifier: Callable[[int, int, bool], Classifier]
     tagger: Callable[[int, int], Tagger]
+    masked_language_model: Callable[[int, bool], MaskedLanguageModel]
     source_tokenizer: Callable[[bool], Tokenizer | None]
     vectors: Mapping[str, Path | None]
 

@@ -1,0 +1,1 @@
+"""Masked language model: its data, evaluation and report."""
