@@ -219,16 +219,17 @@ def inherit(overrides: Sequence[Override]) -> list[str]:
         if override.key_or_group in ("experiment", "study", "hydra.searchpath")
     ]
     bundle = compose(bundles) if bundles else None
-    if bundle is not None:
-        cells = expand_cells(bundle.hydra.sweeper, overrides)
-        overrides = [override for cell in cells for override in cell]
-    named = {one.key_or_group: split_values(one) for one in overrides if one.key_or_group in INITIAL}
-    nodes = [] if bundle is None else [bundle]
-    if named:
-        nodes = [compose([*bundles, *lines]) for lines in product(*named.values())]
-    given = {override.key_or_group for override in overrides}
+    cells = [[*overrides]] if bundle is None else expand_cells(bundle.hydra.sweeper, overrides)
+    given = {override.key_or_group for cell in cells for override in cell}
+    chosen = set[tuple[str, ...]]()
+    for cell in cells:
+        named = {one.key_or_group: split_values(one) for one in cell if one.key_or_group in INITIAL}
+        chosen |= {*product(*named.values())}
+    nodes = [compose([*bundles, *lines]) for lines in sorted(chosen) if lines or bundles]
     found = [_read_inherited(node, given) for node in nodes if node.init_from is not None]
-    if any(settings != found[0] for settings in found) or 0 < len(found) < len(nodes):
+    # With parts, a run without them has their settings too, so that it differs in the first weights only.
+    whole = any(node.init_from is not None and node.init_part is None for node in nodes)
+    if any(settings != found[0] for settings in found) or (whole and len(found) < len(nodes)):
         origins = ",".join(str(node.init_from) for node in nodes)
         raise UserError(
             f"init_from={origins}: these runs have different models or tokenizers. Start one command for each run."

@@ -36,7 +36,11 @@ RENAMED = {f"trainer.{name}": f"task.{name}" for name in _OF_TRAINER}
 _NO_ALIGNMENTS = {"alignments": None, "alignment_base": None, "alignments_reversed": False}
 # Settings of classes that a later version added without a new format of runs, with the values that do what earlier runs did.
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
-    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none", "pairs": "none"},
+    "seq2seq_lab.tasks.classification.task.ClassificationTask": {
+        **{"class_weights": "none", "pairs": "none"},
+        "training_examples": None,
+    },
+    "seq2seq_lab.tasks.tagging.task.TaggingTask": {"training_examples": None},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
     "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None, "language": "en"},
     "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},

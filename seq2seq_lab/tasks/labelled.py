@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,8 +20,8 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
-from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import sectioned_table
@@ -45,6 +46,7 @@ class LabelledTask(Task):
     Attributes:
         name: the value of the group `task`.
         corpus_type: the type of its corpus.
+        training_examples: use only this number of training examples, the first ones; None for all.
         labelled: the tokens with the labels of each split, by name.
     """
 
@@ -55,6 +57,7 @@ class LabelledTask(Task):
     parts: Parts
     seed: int
     settings: ExampleSettings
+    training_examples: int | None = None
 
     tokens: dict[str, Ragged]
     vocabulary: Vocabulary
@@ -63,7 +66,20 @@ class LabelledTask(Task):
     @cached_property
     def corpus(self) -> AnyLabelledCorpus:
         """The texts and their labels."""
-        return load_corpus(self.parts.dataset(), self.corpus_type, self.name)
+        return self.read_corpus()
+
+    def read_corpus(self) -> Any:
+        """Read the data set, with `training_examples` of its training examples.
+
+        Raises:
+            UserError: it has fewer, or as `load_corpus`.
+        """
+        corpus: Any = load_corpus(self.parts.dataset(), self.corpus_type, self.name)
+        count, most = self.training_examples, len(corpus.train)
+        if count is None:
+            return corpus
+        require(count <= most, "task.training_examples", count, f"at most {most:,}, those of the data set")
+        return replace(corpus, train=corpus.train.first(count))
 
     @abstractmethod
     def build(self, vocabulary: int, classes: int) -> Any:
@@ -108,7 +124,7 @@ class LabelledTask(Task):
             )
         fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
         if (initial := self.initial_tokenizers.get("source")) is not None:
-            fitted = Vocabulary(initial, NAME, [*corpus.classes])
+            fitted = Vocabulary(self.adapted(initial), NAME, [*corpus.classes])
         texts = {name: split.texts for name, split in corpus.splits.items()}
         about = [corpus.language, corpus.classes]
         own = self.parts.source_tokenizer(True)
@@ -143,6 +159,10 @@ class LabelledTask(Task):
             record=self.data_record(),
             identity={"the data or the tokenizer": key},
         )
+
+    def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return the tokenizer of another run as this task uses it."""
+        return tokenizer
 
     def class_indices(self, text: LabelledText, split: str) -> Tensor:
         """Return the index of the class of each label of a split; see `AnyLabelledCorpus.labels`."""

@@ -9,7 +9,6 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.tokenizers.base import EOS, Tokenizer, name_of, tokenizer_class
-from seq2seq_lab.data.tokenizers.pretrained import PretrainedTokenizer
 from seq2seq_lab.errors import UserError
 
 TURN = "\t"
@@ -36,7 +35,7 @@ class TurnTokenizer(Tokenizer):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, separated: bool = True) -> "TurnTokenizer":
-        """Return the tokenizer that tokenizes each turn as another tokenizer does, which is untrained or pretrained.
+        """Return the tokenizer that tokenizes each turn as another tokenizer does, with its vocabulary if it has one.
 
         Raises:
             UserError: the tokenizer has another one for the source.
@@ -47,7 +46,10 @@ class TurnTokenizer(Tokenizer):
                 f"turns of a dialogue are both. Choose another, such as tokenizer=word."
             )
         made = cls(name_of(type(tokenizer)), tokenizer.options(), separated)
-        if isinstance(tokenizer, PretrainedTokenizer):
+        made.rules = tokenizer.rules
+        if tokenizer._labels:
+            made.use_languages(*tokenizer._labels)
+        if hasattr(tokenizer, "_backend"):
             made._use(tokenizer._backend)
         return made
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from seq2seq_lab.config.slots import Part
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.corpus import check_corpus, load_corpus
+from seq2seq_lab.data.corpus import check_corpus
 from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText, PairCorpus
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, Tokenizer
@@ -61,6 +62,7 @@ class ClassificationTask(LabelledTask):
         class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
         pairs: of a data set of pairs of texts: `joined` reads the two texts as one sequence with `<eos>` between them,
             `separate` one by one; see `PairClassifier`. `none`: the data set has single texts.
+        training_examples: see `LabelledTask`.
 
     Raises:
         UserError: the tokenizer has another one for the source.
@@ -86,12 +88,14 @@ class ClassificationTask(LabelledTask):
         settings: ExampleSettings,
         class_weights: ClassWeights,
         pairs: Pairs,
+        training_examples: Count | None,
     ) -> None:
         self.parts = parts if pairs == "none" else _of_pairs(parts, separated=pairs == "joined")
         self.seed, self.settings = seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
         self.pairs: Pairs = pairs
+        self.training_examples = training_examples
 
     def check(self) -> None:
         super().check()
@@ -105,7 +109,7 @@ class ClassificationTask(LabelledTask):
         Raises:
             UserError: they are pairs with `pairs` none, or the other way round.
         """
-        corpus = load_corpus(self.parts.dataset(), LabelledCorpus, self.name)
+        corpus: LabelledCorpus = self.read_corpus()
         if isinstance(corpus, PairCorpus) != (self.pairs != "none"):
             kind = "pairs of texts" if isinstance(corpus, PairCorpus) else "single texts"
             remedy = "joined or separate" if isinstance(corpus, PairCorpus) else "none"
@@ -118,6 +122,9 @@ class ClassificationTask(LabelledTask):
     def label(self, text: LabelledText, ids: Ragged, split: str) -> LabelledTokens:
         labels = self.class_indices(text, split)
         return LabelledTokens(ids, labels, firsts=self._firsts(text.texts, ids, f"the split {split}"))
+
+    def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer if self.pairs == "none" else TurnTokenizer.of(tokenizer, self.pairs == "joined")
 
     def check_pair(self, line: str, where: str) -> None:
         """Refuse a line that is not a pair of texts, if the model reads pairs.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.labelled import LabelledText, TaggedCorpus
 from seq2seq_lab.data.ragged import Ragged
@@ -49,6 +50,7 @@ class TaggingTask(LabelledTask):
         parts: the parts of the model and the data.
         seed: random seed of the order of the texts.
         settings: see `ExampleSettings`.
+        training_examples: see `LabelledTask`.
     """
 
     name = "tagging"
@@ -62,8 +64,11 @@ class TaggingTask(LabelledTask):
         "tag lines of text": ("seq2seq_lab.predict", "RUN"),
     }
 
-    def __init__(self, *, parts: Parts, seed: int, settings: ExampleSettings) -> None:
+    def __init__(
+        self, *, parts: Parts, seed: int, settings: ExampleSettings, training_examples: Count | None
+    ) -> None:
         self.parts, self.seed, self.settings = parts, seed, settings
+        self.training_examples = training_examples
         self.eval_batch_size = settings.eval_batch_size
 
     @cached_property
