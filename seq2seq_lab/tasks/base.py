@@ -194,6 +194,8 @@ class Task(ABC):
         monitor: the value of `trainer.monitor`, which the program sets after the constructor.
         initial_tokenizers: tokenizers of the run whose embeddings are copied, by side (`source`, `target`). The program sets
             them before `load`, which uses them instead of new ones.
+        pretraining_texts: hashes of the texts that the run whose encoder is copied has read, if it has recorded them; see
+            `overlap`. The program sets them before `load`.
         eval_batch_size: the number of inputs that `python -m seq2seq_lab.predict` processes at once is a multiple of it.
         unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
         files: names of the files and folders of a run folder that `save` writes.
@@ -212,6 +214,7 @@ class Task(ABC):
     default_monitor: str | None = None
     monitor: str | None = None
     initial_tokenizers: Mapping[str, Tokenizer] = {}
+    pretraining_texts: frozenset[str] | None = None
     eval_batch_size: int = 1
     unit: str = "examples"
     files: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import sectioned_table
 from seq2seq_lab.tasks.base import Parts, Task, TaskData, refuse_dropout
 from seq2seq_lab.tasks.examples import MakeBatch, TrainingExamples
+from seq2seq_lab.tasks.overlap import count_known
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import TextSplit, evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
@@ -160,6 +161,10 @@ class LabelledTask(Task):
             identity={"the data or the tokenizer": key},
         )
 
+    def single_texts(self, text: LabelledText) -> Sequence[str]:
+        """Return the texts of a split, the two of a pair one by one."""
+        return text.texts
+
     def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
         """Return the tokenizer of another run as this task uses it."""
         return tokenizer
@@ -189,7 +194,7 @@ class LabelledTask(Task):
         load_vectors(self.parts, "source", model.source_embedding, model.dropout.scale, tokenizer, tokens)
 
     def describe(self) -> None:
-        """Print the number of labels of each class and split, dropped duplicates, and the share of unknown tokens."""
+        """Print counts of each split: labels of each class, dropped duplicates, unknown tokens, texts of the pretraining."""
         splits, corpus_counts = self.corpus.splits, self.corpus.counts
         columns = {name: Counter(self.corpus.labels(text)) for name, text in splits.items()}
         if corpus_counts.get(DROPPED):
@@ -201,8 +206,11 @@ class LabelledTask(Task):
         ]
         total = ["all", *(f"{column.total():,}" for column in columns.values())]
         unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
-        unknown += [""] * (len(columns) - len(unknown))
-        rows = [counts, [total, ["unknown tokens", *unknown]]]
+        others = [["unknown tokens", *unknown]]
+        if (hashes := self.pretraining_texts) is not None:
+            known = [count_known(self.single_texts(text), hashes) for text in splits.values()]
+            others.append(["texts that the pretraining has read", *(f"{count:,}" for count in known)])
+        rows = [counts, [total, *([*row, *[""] * (len(columns) + 1 - len(row))] for row in others)]]
         console.print_and_log(sectioned_table(f"{self.unit} by class", ["class", *columns], rows))
         if described := describe_counts(corpus_counts):
             log.info("Counted in the corpus: %s.", described)

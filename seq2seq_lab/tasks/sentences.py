@@ -39,7 +39,7 @@ class SentenceTask(Task):
     tokenizer_name: ClassVar[str]
     framed: ClassVar[bool]
     unit = "tokens"
-    files = ("tokenizer",)
+    files: tuple[str, ...] = ("tokenizer",)
     parts: Parts
 
     vocabulary: Vocabulary

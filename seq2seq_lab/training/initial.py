@@ -10,6 +10,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.overlap import read_hashes
 from seq2seq_lab.tasks.text import CLASSES
 from seq2seq_lab.training import checkpoint
 
@@ -29,6 +30,7 @@ def use_vocabulary(config: Config, task: Task) -> Path | None:
     if config.init_part is None:
         return Path(config.init_from)
     task.initial_tokenizers = saved_tokenizers(config)
+    task.pretraining_texts = read_hashes(Path(config.init_from))
     return None
 
 

@@ -123,6 +123,11 @@ class ClassificationTask(LabelledTask):
         labels = self.class_indices(text, split)
         return LabelledTokens(ids, labels, firsts=self._firsts(text.texts, ids, f"the split {split}"))
 
+    def single_texts(self, text: LabelledText) -> Sequence[str]:
+        return (
+            text.texts if self.pairs == "none" else [one for line in text.texts for one in line.split(TURN)]
+        )
+
     def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer if self.pairs == "none" else TurnTokenizer.of(tokenizer, self.pairs == "joined")
 

@@ -50,6 +50,7 @@ from seq2seq_lab.tasks.masked_language_model.evaluation import (
 )
 from seq2seq_lab.tasks.masked_language_model.loaded import LoadedMaskedLanguageModel
 from seq2seq_lab.tasks.masked_language_model.report import MaskedReport
+from seq2seq_lab.tasks.overlap import FILE, write_hashes
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.sentences import SentenceTask, fitting
 from seq2seq_lab.tasks.settings import ExampleSettings
@@ -78,6 +79,7 @@ class MaskedLanguageModelTask(SentenceTask):
     name = "masked_language_model"
     uses = frozenset(("dataset", "tokenizer", "encoder", "readout", "initialization"))
     side, tokenizer_name, framed = "source", "source", False
+    files = ("tokenizer", FILE)
     metrics: Sequence[Metric] = (*MASKED_METRICS, *LOSSES)
     primary = "masked_accuracy"
     loaded = LoadedMaskedLanguageModel
@@ -180,6 +182,10 @@ class MaskedLanguageModelTask(SentenceTask):
             second, follows = pairs.draw(seed, epoch)
             tokens = joined(tokens, pairs.firsts, second)
         return mask(tokens, masking, size, seed, epoch, follows), second
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        write_hashes(folder, self.corpus.train.lines)
 
     def model(self) -> MaskedLanguageModel:
         return self.parts.masked_language_model(self.vocabulary.tokenizer.size, self.next_sentence)
