@@ -1,12 +1,11 @@
 """Draw the pictures of the lessons in docs/tutorial.md.
 
-    python -m benchmarks.lesson_pictures --evaluation FOLDER --location RUN --bahdanau RUN --transformer RUN \\
+    python -m benchmarks.lesson_pictures --seeds STUDY --location RUN --bahdanau RUN --transformer RUN \\
         --bottleneck STUDY --emergence STUDY
 
-The other pictures are of `demo`, the run in the package. FOLDER is that of its evaluation, `python -m
-seq2seq_lab.evaluate demo --output FOLDER`. RUN are runs of `python -m seq2seq_lab` with `attention=location`,
-`decoder=bahdanau` and `model=transformer`. STUDY are folders of `python -m seq2seq_lab` with `study=bottleneck` and
-`study=emergence`. Pictures whose runs are not given stay as they are.
+The other pictures are of `demo`, the run in the package. RUN are runs of `python -m seq2seq_lab` with `attention=location`,
+`decoder=bahdanau` and `model=transformer`. STUDY are folders of `python -m seq2seq_lab` with `-m seed=1,2,3
+trainer.precision=fp32`, `study=bottleneck` and `study=emergence`. Pictures whose runs are not given stay as they are.
 """
 
 import argparse
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 import seq2seq_lab
@@ -39,6 +39,7 @@ MASKED = (
     ["le roi dort.", "les infirmières tristes ne le voient pas."],
 )
 LENGTH = "bleu_by_length"
+MEASURES = ("aer", "aer_oracle")
 DOTS_PER_INCH = 100
 
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lesson_pictures", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--evaluation", type=Path, metavar="FOLDER")
+    parser.add_argument("--seeds", type=Path, metavar="STUDY")
     parser.add_argument("--location", type=Path, metavar="RUN")
     parser.add_argument("--bahdanau", type=Path, metavar="RUN")
     parser.add_argument("--transformer", type=Path, metavar="RUN")
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def pictures(
-    evaluation: Path | None,
+    seeds: Path | None,
     location: Path | None,
     bahdanau: Path | None,
     transformer: Path | None,
@@ -83,8 +84,8 @@ def pictures(
             draw_grouping(table, LENGTH, table.groups[0].runs[0].declared.groupings[LENGTH]),
         )
     yield "lesson_2", demo.plot_attention(SENTENCE)
-    if evaluation is not None:
-        yield "lesson_2_phenomena", by_phenomenon(find_runs([evaluation])[0][0])
+    if seeds is not None:
+        yield "lesson_2_phenomena", by_phenomenon(find_runs([seeds])[0])
     if location is not None:
         yield "lesson_3", beside({"attention=additive": demo, "attention=location": opened(location)})
     if bahdanau is not None:
@@ -97,17 +98,24 @@ def pictures(
         yield "lesson_8", over_steps(find_runs([emergence])[0])
 
 
-def by_phenomenon(run: Run) -> Figure:
-    """Draw AER by phenomenon, with that of the best links of one source word for each target word."""
-    measured = grouped_measures(run)["phenomenon"]
+def by_phenomenon(runs: Sequence[Run]) -> Figure:
+    """Draw AER by phenomenon, with that of the best links of one source word for each target word.
+
+    Bars are means over the runs, with standard deviations.
+    """
+    measured = [grouped_measures(run)["phenomenon"] for run in runs]
+    groups = [row.group for row in measured[0]["aer"]]
+    found = {name: np.array([[row.value for row in one[name]] for one in measured]) for name in MEASURES}
+    mean, oracle = (found[name].mean(0) for name in MEASURES)
+    order = mean.argsort()
+    names = [groups[i] for i in order]
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    values = {row.group: row.value or 0.0 for row in measured["aer"]}
-    ordered = sorted(values, key=lambda name: values[name])
-    axes.barh(ordered, [values[name] for name in ordered], color="#7fb3d5", label="attention")
-    oracle = {row.group: row.value for row in measured["aer_oracle"]}
-    axes.plot([oracle[name] for name in ordered], ordered, "k|", markersize=12, label="oracle")
-    axes.set_xlabel(run.declared.metrics["aer"].label)
+    deviations = found["aer"].std(0, ddof=1)[order]
+    label = f"attention, {len(runs)} seeds"
+    axes.barh(names, mean[order], xerr=deviations, color="#7fb3d5", ecolor="#1b4f72", label=label)
+    axes.plot(oracle[order], names, "k|", markersize=12, label="oracle")
+    axes.set_xlabel(runs[0].declared.metrics["aer"].label)
     axes.legend(frameon=False, loc="lower right")
     return figure
 
