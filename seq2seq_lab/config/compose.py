@@ -225,7 +225,8 @@ def inherit(overrides: Sequence[Override]) -> list[str]:
     for cell in cells:
         named = {one.key_or_group: split_values(one) for one in cell if one.key_or_group in INITIAL}
         chosen |= {*product(*named.values())}
-    nodes = [compose([*bundles, *lines]) for lines in sorted(chosen) if lines or bundles]
+    composed = (compose([*bundles, *lines]) if lines else bundle for lines in sorted(chosen))
+    nodes = [node for node in composed if node is not None]
     found = [_read_inherited(node, given) for node in nodes if node.init_from is not None]
     # With parts, a run without them has their settings too, so that it differs in the first weights only.
     whole = any(node.init_from is not None and node.init_part is None for node in nodes)

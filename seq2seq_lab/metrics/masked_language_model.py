@@ -126,7 +126,7 @@ class NextSentenceAccuracy(Share):
     def unavailable(self, outputs: MaskedTokenScores) -> str | None:
         """See `Metric.unavailable`."""
         return (
-            None if outputs.predicted_follows is not None else "there is no prediction of the next sentence"
+            None if outputs.predicted_follows is not None else "the model does not predict the next sentence"
         )
 
     def rows(self, outputs: MaskedTokenScores) -> Array:

@@ -10,7 +10,7 @@ from seq2seq_lab.models.classifier import TextModel, Texts, assemble, build_enco
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.masking import masked_mean, padding_mask
 
-MASK = -1  # in the place of a token that is masked; it is no type of the vocabulary
+MASK = -1  # in the place of a token that is masked; the vocabulary does not contain it
 
 
 class MaskedTexts(Texts, Protocol):
@@ -39,9 +39,10 @@ class Predicted(NamedTuple):
 class MaskedLanguageModel(TextModel):
     """p(token | the other tokens of a text), of the tokens that are masked (Devlin 2019, arXiv:1810.04805, §3.1).
 
-    The embedding of a masked token is a vector of its own, `mask`, so the vocabulary is that of a model without masks. The
-    readout reads the output of the encoder at a token through `transform`: a linear layer, GELU and layer normalization, as
-    in the authors' program. For the prediction of the next sentence, a linear layer reads the mean of the outputs.
+    `mask` is the embedding of a masked token. The table does not contain it, so a model without masks can use the same
+    vocabulary. The readout reads the output of the encoder at a token through `transform`: a linear layer, GELU and layer
+    normalization, as in the authors' program. For the prediction of the next sentence, a linear layer reads the mean of the
+    outputs.
     """
 
     source_embedding: Embedding
@@ -58,7 +59,7 @@ class MaskedLanguageModel(TextModel):
         """Return the logits of the tokens to predict, and those of the next sentence."""
         encoded = self.encoder(self.embed(batch.source_BS), batch.source_lengths)
         outputs_BSM = encoded.outputs_BSM
-        logits_NV = self.readout(self.transform(outputs_BSM.flatten(0, 1)[batch.position_N]))
+        logits_NV = self.readout(self.transform(outputs_BSM.flatten(0, 1).index_select(0, batch.position_N)))
         if self.next_sentence is None:
             return Predicted(logits_NV, None)
         mask_BS = padding_mask(batch.source_lengths, outputs_BSM.shape[1], outputs_BSM.device)

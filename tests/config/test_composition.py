@@ -257,18 +257,19 @@ TRANSLATION = [
 @pytest.mark.parametrize("experiment", sorted({*TRANSLATION[::4], "shared_lstm"}))
 def test_a_component_chosen_with_an_experiment_replaces_its_component(experiment: str) -> None:
     given = COMPANIONS.get(("experiment", experiment), [])
+    vectors = any(setting.startswith("embedding.") for setting in given)
     _, of_experiment, _ = compose(f"experiment={experiment}", *given)
     for model in some("model", experiment):
         joint = COMPANIONS.get(("model", model), [])
         if any(setting.startswith("task=") for setting in joint):
             continue  # a model of another task
         file = load(CONF_DIR / "model" / f"{model}.yaml")
-        if given and (file["model"].get("tied_embeddings", "none") != "none" or model == "attn_tied_light"):
+        if vectors and (file["model"].get("tied_embeddings", "none") != "none" or model == "attn_tied_light"):
             # Frozen vectors cannot be output weights.
             with pytest.raises(UserError, match=r"embedding\."):
                 compose(f"experiment={experiment}", f"model={model}", *given, *joint)
             continue
-        if given:
+        if vectors:
             joint = [*joint, "model.scale_embeddings=false"]
         config, values, _ = compose(f"experiment={experiment}", f"model={model}", *given, *joint)
         alone, _, _ = compose(f"model={model}", *joint)

@@ -116,7 +116,7 @@ def mask(
 
 @dataclass(frozen=True, slots=True)
 class NextSentences:
-    """Pairs of sentences, drawn anew in each epoch (Devlin 2019, §3.1).
+    """Pairs of sentences, drawn again in each epoch (Devlin 2019, §3.1).
 
     Every sentence that is not the last of its document is the first of a pair. The second is, with probability ½, the one
     after it, else one of another document.

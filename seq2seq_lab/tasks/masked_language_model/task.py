@@ -57,14 +57,14 @@ from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.tagging.data import TaggedTokens, first_tokens
 
-FIXED = 0  # the seed of the masks and pairs of validation and test, which are those of every run
+FIXED = 0  # the seed of the masks and pairs of validation and test, the same for every run
 
 
 class MaskedLanguageModelTask(SentenceTask):
     """Prediction of masked tokens (Devlin 2019, arXiv:1810.04805, §3.1).
 
-    The masks of a training text are drawn anew in each epoch (Liu 2019, arXiv:1907.11692, §4.1). Those of validation and
-    test are the same in every run, and there every predicted token is replaced by the mask.
+    The masks of a training text are drawn again in each epoch (Liu 2019, arXiv:1907.11692, §4.1). Validation and test have
+    the same masks in every run, and there every predicted token is replaced by the mask.
 
     Args:
         parts: the parts of the model and the data.
