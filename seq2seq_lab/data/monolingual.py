@@ -1,5 +1,6 @@
 """The data set for language models: a text, or one side of the generated grammar."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -21,7 +22,8 @@ SIDES = ("en", "fr")
 class Monolingual:
     """Sentences of one language.
 
-    With `path`, the text in this file: its last lines are the test split, the lines before them the validation split.
+    With `path`, the text in this file: its last lines are the test split, the lines before them the validation split, unless
+    `validation` or `test` names another file.
     Lines of white space only are left out and counted; they separate documents. Without `path`, one side of `Grammar`, with
     an ungrammatical form of many test sentences; see `grammar.minimal_pairs`.
 
@@ -32,7 +34,8 @@ class Monolingual:
         language: the language of the text; without `path` en or fr.
         validation_share: the share of the lines of the file that is used for validation.
         test_share: the share of the lines of the file that is used for the test.
-        train: the number of generated sentences; also `validation` and `test`.
+        train: the number of generated sentences.
+        validation: the same; or, with `path`, a file like it, of which all lines are used. Also `test`.
         seed: random seed of the generated sentences; see `Grammar`, also for `max_depth`.
 
     Raises:
@@ -47,8 +50,8 @@ class Monolingual:
     validation_share: float
     test_share: float
     train: Count
-    validation: Count
-    test: Count
+    validation: Count | str
+    test: Count | str
     seed: int
     max_depth: Annotated[int, Within(0)]
 
@@ -60,12 +63,17 @@ class Monolingual:
                 f"dataset.language={self.language} is not a language of the grammar. Values: {', '.join(SIDES)}; or "
                 f"give a text, dataset.path=FILE."
             )
+        for name in ("validation", "test"):
+            if self.path is None and isinstance(value := getattr(self, name), str):
+                raise UserError(f"dataset.{name}={value} needs dataset.path=FILE. Set it too.")
 
     def load(self) -> SentenceCorpus:
         """Read or generate the sentences. Raises `UserError` if the file cannot be used."""
         return self._generate() if self.path is None else self._read(self.path)
 
     def _generate(self) -> SentenceCorpus:
+        assert isinstance(self.validation, int)  # checked in the constructor
+        assert isinstance(self.test, int)
         corpus = Grammar(
             train=self.train,
             validation=self.validation,
@@ -89,26 +97,42 @@ class Monolingual:
         return SentenceCorpus(self.language, Sentences(train), Sentences(validation), held_out)
 
     def _read(self, path: str) -> SentenceCorpus:
-        file, counts, lines = find_file("dataset.path", path), text.new_counts(), []
-        blank, documents = 0, []
-        for line, problem in Reader(encoding=self.encoding).column(file, self.column, counts):
+        counts = text.new_counts()
+        lines, documents = self._lines("dataset.path", path, counts)
+        files = {name: getattr(self, name) for name in ("validation", "test")}
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        cut = {name: round(shares[name] * len(lines)) for name in files if not isinstance(files[name], str)}
+        train = len(lines) - sum(cut.values())
+        if 0 in (train, *cut.values()):
+            sizes = ", ".join(f"{size} for {name}" for name, size in {"train": train, **cut}.items())
+            raise UserError(
+                f"dataset.path={path} has {len(lines)} lines with text, which gives {sizes}. Add lines, or increase "
+                f"dataset.validation_share and dataset.test_share."
+            )
+        text.warn_of_small_splits(cut, len(lines))
+        parts, end = {"train": Sentences(Lines.of(lines[:train]), documents=documents[:train])}, train
+        for name, file in files.items():
+            if name in cut:
+                part = slice(end, end + cut[name])
+                parts[name], end = Sentences(Lines.of(lines[part]), documents=documents[part]), part.stop
+            else:
+                held_out, numbers = self._lines(f"dataset.{name}", file, counts)
+                if not held_out:
+                    raise UserError(f"dataset.{name}={file} has no line with text. Give another file.")
+                parts[name] = Sentences(Lines.of(held_out), documents=numbers)
+        return SentenceCorpus(self.language, parts["train"], parts["validation"], parts["test"], counts)
+
+    def _lines(self, key: str, path: str, counts: Counter[str]) -> tuple[list[str], list[int]]:
+        """Return the lines with text of a file, and the number of the document of each; counts the others."""
+        lines, documents, document = list[str](), list[int](), 0
+        counts["blank_lines"] += 0
+        for line, problem in Reader(encoding=self.encoding).column(find_file(key, path), self.column, counts):
             if problem.endswith(text.EMPTY):
-                blank += 1
+                counts["blank_lines"] += 1
+                document += 1
             elif problem:
-                raise UserError(f"dataset.path={path}: {problem}. Correct or remove the line.")
+                raise UserError(f"{key}={path}: {problem}. Correct or remove the line.")
             else:
                 lines.append(line)
-                documents.append(blank)
-        test = round(self.test_share * len(lines))
-        validation = round(self.validation_share * len(lines))
-        train = len(lines) - validation - test
-        if 0 in (train, validation, test):
-            raise UserError(
-                f"dataset.path={path} has {len(lines)} lines with text, which gives {train} for train, {validation} for "
-                f"validation and {test} for test. Add lines, or increase dataset.validation_share and "
-                f"dataset.test_share."
-            )
-        text.warn_of_small_splits({"validation": validation, "test": test}, len(lines))
-        parts = (slice(train), slice(train, train + validation), slice(train + validation, None))
-        first, second, third = (Sentences(Lines.of(lines[part]), documents=documents[part]) for part in parts)
-        return SentenceCorpus(self.language, first, second, third, {**counts, "blank_lines": blank})
+                documents.append(document)
+        return lines, documents

@@ -89,14 +89,19 @@ class SentenceTask(Task):
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""
-        rows = []
+        rows, unknowns = [], dict[str, int]()
         for name, ids in self.tokens.items():
             count = len(ids.tokens) - (2 * len(ids) if self.framed else 0)
-            unknown = int((ids.tokens == UNK).sum())
+            unknown = unknowns[name] = int((ids.tokens == UNK).sum())
             rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknown / max(1, count):.2%}"])
         vocabulary = ["vocabulary", "", f"{self.vocabulary.tokenizer.size:,} types", ""]
         heads = ["split", "sentences", "tokens", "unknown"]
         console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
+        if not unknowns["train"] and any(unknowns.values()):
+            log.warning(
+                "The training split has no unknown token, but other splits have: the model is not trained on <unk>. Use a "
+                "tokenizer without unknown tokens, such as tokenizer=bpe, or a greater tokenizer.min_frequency."
+            )
 
     def uniform_loss(self) -> float:
         return math.log(self.vocabulary.tokenizer.size)

@@ -24,7 +24,7 @@ from trace_checks import check_trace
 from seq2seq_lab import api, predict
 from seq2seq_lab import run as runner
 from seq2seq_lab.analysis.attributions import attribute
-from seq2seq_lab.config.compose import composer, read_config
+from seq2seq_lab.config.compose import compose_run, composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.run_folder import write_covered
 from seq2seq_lab.config.schema import flat_keys, plain
@@ -42,6 +42,7 @@ from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.threads import restored_threads
 
@@ -505,6 +506,49 @@ def test_a_text_is_split_by_the_numbers_of_its_lines(tmp_path: Path) -> None:
         [f"line {number}" for number in part] for part in (range(5), range(5, 7), range(7, 10))
     ]
     assert corpus.counts["blank_lines"] == 10
+
+
+def test_validation_and_test_can_be_files(tmp_path: Path) -> None:
+    for name, count in (("train", 4), ("valid", 2), ("test", 1)):
+        (tmp_path / name).write_text("".join(f"{name} {number}\n\n" for number in range(count)), "utf-8")
+    path = tmp_path / "train"
+    corpus = text_file(path, validation=str(tmp_path / "valid"), test=str(tmp_path / "test")).load()
+    assert [[*split.lines] for split in corpus.splits.values()] == [
+        [f"train {number}" for number in range(4)],
+        ["valid 0", "valid 1"],
+        ["test 0"],
+    ]
+    assert corpus.train.documents == [0, 1, 2, 3]
+    assert corpus.counts["blank_lines"] == 7
+    one = text_file(path, test=str(tmp_path / "test"), validation_share=0.25).load()
+    assert [len(split.lines) for split in one.splits.values()] == [3, 1, 1]
+    (tmp_path / "test").write_text("\n")
+    with pytest.raises(UserError, match=r"dataset\.test=.* has no line with text"):
+        text_file(path, test=str(tmp_path / "test")).load()
+    with pytest.raises(UserError, match=r"dataset\.test=a needs dataset\.path=FILE"):
+        replace(text_file(path), path=None, test="a")
+
+
+def test_unknown_tokens_that_training_lacks_give_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task: Any = build_task(
+        compose_run(
+            [
+                *("task=language_model", "tokenizer=whitespace", "tokenizer.min_frequency=1"),
+                f"dataset.path={tmp_path / 'train'}",
+                f"dataset.test={tmp_path / 'test'}",
+            ]
+        ).config
+    )
+    (tmp_path / "train").write_text("a b\n" * 40)
+    for text, warned in (("a c\n", True), ("b a\n", False)):
+        (tmp_path / "test").write_text(text)
+        task.__dict__.pop("corpus", None)
+        task.load(tmp_path / "cache", None, None)
+        caplog.clear()
+        task.describe()
+        assert ("not trained on <unk>" in caplog.text) is warned
 
 
 @pytest.mark.parametrize("data", [b"a\n\xff\nb\n", b"a\nb\n", b"\n", b"a\0b\n", b"a\rb\n"])
