@@ -35,7 +35,7 @@ class Monolingual:
         validation_share: the share of the lines of the file that is used for validation.
         test_share: the share of the lines of the file that is used for the test.
         train: the number of generated sentences.
-        validation: the same; or, with `path`, a file like it, of which all lines are used. Also `test`.
+        validation: the same; or, with `path`, a file like it, which is used whole. Also `test`.
         seed: random seed of the generated sentences; see `Grammar`, also for `max_depth`.
 
     Raises:
