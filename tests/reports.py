@@ -21,6 +21,8 @@ from seq2seq_lab.tasks.classification import evaluation as classification
 from seq2seq_lab.tasks.classification import report as classes
 from seq2seq_lab.tasks.masked_language_model import evaluation as masked
 from seq2seq_lab.tasks.masked_language_model import report as masks
+from seq2seq_lab.tasks.span import evaluation as span
+from seq2seq_lab.tasks.span import report as spans
 from seq2seq_lab.tasks.tagging import evaluation as tagging
 from seq2seq_lab.tasks.tagging import report as tags
 from seq2seq_lab.tasks.translation import report as translation
@@ -39,6 +41,8 @@ USERS = (
     run_page,
     run_report,
     shown,
+    span,
+    spans,
     translation,
 )
 SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, measurement.confidence_interval

@@ -354,6 +354,7 @@ TASKS = {
     "classification": ("experiment=names", "dataset.names=200", "model.encoder_hidden_size=16"),
     "tagging": ("experiment=tagging", "dataset.sentences=100", "model.encoder_hidden_size=16"),
     "masked_language_model": ("experiment=masked_language_model", "dataset.sentences=100"),
+    "span": ("experiment=span", "dataset.questions=100", "model.encoder_hidden_size=16"),
     "language_model": ("experiment=language_model", *SIZES, "dataset.max_depth=1", "model.hidden_size=16"),
     "captions": ("experiment=captions", *SIZES, "model.hidden_size=16", *CHANNELS),
     "dialogue": ("experiment=dialogue", *SIZES, "model.hidden_size=16"),

@@ -101,6 +101,7 @@ def split_files(
     shares: tuple[float, float],
     read: Callable[[Path, Counter[str]], Iterable[Example]],
     counts: Counter[str],
+    group: Callable[[str], str] = str,
 ) -> Iterator[tuple[SplitName, Example]]:
     """Yield the examples of files with the names of their splits.
 
@@ -109,6 +110,7 @@ def split_files(
         shares: the shares of validation and test.
         read: returns the examples of a file, and counts special ones.
         counts: passed to `read`.
+        group: returns the part of a text that is hashed: texts with the same part stay together.
 
     Raises:
         UserError: a file does not exist, or as `read`.
@@ -117,7 +119,7 @@ def split_files(
     for name, file in files.items():
         if file is not None:
             for example in read(find_file(f"dataset.{name}", file), counts):
-                split = split_by_hash(example[0], shares[0] * validation, shares[1] * test)
+                split = split_by_hash(group(example[0]), shares[0] * validation, shares[1] * test)
                 yield (split if name == "train" else name), example
 
 

@@ -1,6 +1,7 @@
 """The built-in metrics that the comparison computes from the statistics of a run."""
 
 from seq2seq_lab.metrics.alignment import AlignmentErrorRate, AlignmentPrecision, AlignmentRecall
+from seq2seq_lab.metrics.answers import ANSWER_METRICS
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
@@ -44,6 +45,7 @@ BUILT_IN: dict[str, Metric] = {
             *MASKED_METRICS,
             MaskedPerplexity(),
             NextSentenceAccuracy(),
+            *ANSWER_METRICS,
         ),
     )
 }

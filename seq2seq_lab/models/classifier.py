@@ -1,6 +1,6 @@
 """The models of classification and tagging, and what other models of texts share with them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -41,11 +41,11 @@ class Classified(NamedTuple):
 
 
 class TextModel(nn.Module):
-    """A model of texts: an embedding, an encoder and a readout.
+    """A model of texts: an embedding, an encoder, and parts that read its outputs, such as a readout.
 
     Args:
         source_embedding: None for an encoder with its own embeddings.
-        parts: further modules, by name.
+        parts: these modules, by name.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class TextModel(nn.Module):
         *,
         source_embedding: Embedding | None,
         encoder: TokenEncoder,
-        readout: Readout,
         dropout: EmbeddingDropout,
         **parts: nn.Module | None,
     ) -> None:
@@ -62,7 +61,6 @@ class TextModel(nn.Module):
         self.encoder = encoder
         for name, part_of_model in parts.items():
             setattr(self, name, part_of_model)
-        self.readout = readout
         self.dropout = dropout
 
     def embed(self, tokens_BS: Tensor) -> Tensor:
@@ -74,6 +72,8 @@ class TextModel(nn.Module):
 
 class Tagger(TextModel):
     """p(tag | text) of each token: an embedding, an encoder and a readout of its outputs."""
+
+    readout: Readout
 
     def forward(self, batch: Texts) -> Tensor:
         """Return logits_BSC of the tags of all tokens; those of padding have no meaning."""
@@ -87,6 +87,7 @@ class Classifier(TextModel):
     renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
     factor: ClassVar[int] = 1  # the size of the features of the readout, relative to that of a vector
     pooling: Pooling
+    readout: Readout
 
     def forward(self, batch: Texts) -> Classified:
         """Return the logits of the classes, and the weights and the penalty of the pooling."""
@@ -163,13 +164,14 @@ def build_classifier(config: Config, vocabulary: int, classes: int, pairs: bool 
     # The order of the parts is that of their random draws.
     kind = PairClassifier if pairs else Classifier
     size = kind.factor * pooling.feature_size
-    return assemble(kind, config, vocabulary, classes, encoder, size, pooling=pooling)
+    return assemble(kind, config, vocabulary, encoder, (size, classes), pooling=pooling)
 
 
 def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:
     """Return the tagger; see `build_classifier`."""
     encoder = build_encoder(config)
-    return assemble(Tagger, config, vocabulary, classes, encoder, encoder.sizes.encoder_output_size)
+    size = encoder.sizes.encoder_output_size
+    return assemble(Tagger, config, vocabulary, encoder, (size, classes))
 
 
 def build_encoder(config: Config) -> TokenEncoder:
@@ -180,35 +182,37 @@ def build_encoder(config: Config) -> TokenEncoder:
 
 
 def assemble(
-    kind: type[Kind],
+    kind: Callable[..., Kind],
     config: Config,
     vocabulary: int,
-    classes: int,
     encoder: TokenEncoder,
-    feature_size: int,
+    readout_sizes: tuple[int, int] | None,
     tied: bool = False,
     **parts: Any,
 ) -> Kind:
-    """Return a model of an encoder, with a new embedding and a readout of features of this size.
+    """Return a model of an encoder, with a new embedding.
 
     Args:
-        classes: the number of outputs of the readout.
+        kind: makes the model from its parts.
+        readout_sizes: the size of the features that a new readout reads, and the number of its outputs; None for a model
+            without a readout.
         tied: whether the output weights are the embeddings.
         parts: further modules, by name.
     """
     sizes, source = config.model, config.embedding.source
     size = encoder.embedding_size or sizes.embedding_size
     embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
-    readout: Readout = part("readout", config.readout, KINDS)(
-        feature_size=feature_size,
-        vocabulary_size=classes,
-        table=embedding.weight if tied and embedding is not None else None,
-    )
-    readout.check(weights=False, tokens=False)
+    if readout_sizes is not None:
+        readout: Readout = part("readout", config.readout, KINDS)(
+            feature_size=readout_sizes[0],
+            vocabulary_size=readout_sizes[1],
+            table=embedding.weight if tied and embedding is not None else None,
+        )
+        readout.check(weights=False, tokens=False)
+        parts["readout"] = readout
     network = kind(
         source_embedding=embedding,
         encoder=encoder,
-        readout=readout,
         dropout=embedding_dropout(source, sizes),
         **parts,
     )

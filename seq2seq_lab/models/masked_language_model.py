@@ -9,6 +9,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.classifier import TextModel, Texts, assemble, build_encoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.masking import masked_mean, padding_mask
+from seq2seq_lab.models.readouts import Readout
 
 MASK = -1  # in the place of a token that is masked; the vocabulary does not contain it
 
@@ -48,6 +49,7 @@ class MaskedLanguageModel(TextModel):
     source_embedding: Embedding
     mask: nn.Embedding
     transform: nn.Sequential
+    readout: Readout
     next_sentence: nn.Linear | None
 
     def embed(self, tokens_BS: Tensor) -> Tensor:
@@ -101,4 +103,4 @@ def build_masked_language_model(config: Config, vocabulary: int, next_sentence: 
     )
     next_layer = nn.Linear(encoder.sizes.encoder_output_size, 2) if next_sentence else None
     parts = {"mask": mask, "transform": transform, "next_sentence": next_layer}
-    return assemble(MaskedLanguageModel, config, vocabulary, vocabulary, encoder, size, tied, **parts)
+    return assemble(MaskedLanguageModel, config, vocabulary, encoder, (size, vocabulary), tied, **parts)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.config.type_checks import NonNegative, Within
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention.base import Attention, AttentionFactory
 from seq2seq_lab.models.attention.local import LocalAttention
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
@@ -123,25 +124,15 @@ class AttentionPooling(Pooling):
     learned query.
 
     Raises:
-        ValueError: the encoder has no final state, or the scores do not depend on query and encoder outputs alone.
+        ValueError: the encoder has no final state.
+        UserError: the scores do not depend on query and encoder outputs alone.
     """
 
     def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
         super().__init__()
         size = _final_size(encoder, "attention")
-        function = attention(query_size=size, encoder_output_size=encoder.encoder_output_size)
-        if not isinstance(function, Attention) or function.longest_source is not None:
-            raise ValueError(
-                f"pooling=attention cannot use attention._target_={type(function).__name__}: it needs scores that depend on "
-                f"the query and the encoder outputs alone. Choose attention=additive, multiplicative, scaled_dot or dot."
-            )
-        if isinstance(function, LocalAttention) and function.center is None:
-            raise ValueError(
-                "pooling=attention cannot use attention.alignment=monotonic: its window would always be at the first word. "
-                "Set attention.alignment=predicted, or choose another attention function, such as attention=additive."
-            )
-        self.attention = function
-        self.feature_size = size + function.context_size
+        self.attention = stateless_attention(attention, size, encoder, "pooling=attention")
+        self.feature_size = size + self.attention.context_size
 
     def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
         source, final_BH = Source.encoded(encoded, self.attention.project), _final_state(encoded)
@@ -194,6 +185,31 @@ class Attender(Pooling):
 
     def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
         return _final_state(encoded), None
+
+
+def stateless_attention(
+    attention: AttentionFactory, query_size: int, encoder: EncoderSizes, user: str
+) -> Attention:
+    """Return an attention function for a part whose queries are not the steps of a decoder.
+
+    Args:
+        user: the setting of the part, for the error message.
+
+    Raises:
+        UserError: the scores do not depend on query and encoder outputs alone.
+    """
+    function = attention(query_size=query_size, encoder_output_size=encoder.encoder_output_size)
+    if not isinstance(function, Attention) or function.longest_source is not None:
+        raise UserError(
+            f"{user} cannot use attention._target_={type(function).__name__}: it needs scores that depend on the query and "
+            f"the encoder outputs alone. Choose attention=additive, multiplicative, scaled_dot or dot."
+        )
+    if isinstance(function, LocalAttention) and function.center is None:
+        raise UserError(
+            f"{user} cannot use attention.alignment=monotonic: its window would always be at the first word. Set "
+            f"attention.alignment=predicted, or choose another attention function, such as attention=additive."
+        )
+    return function
 
 
 def _mean_of_outputs(encoded: EncoderOutputs) -> Tensor:

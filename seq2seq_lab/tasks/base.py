@@ -28,6 +28,7 @@ from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.masked_language_model import MaskedLanguageModel
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.span import SpanModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
@@ -142,6 +143,8 @@ class Parts:
         tagger: returns the tagger that all groups of the model describe, from the vocabulary's size and the number of tags.
         masked_language_model: returns the masked language model that all groups of the model describe, from the vocabulary's
             size, and whether it predicts the next sentence.
+        span_model: returns the model of answers in a text that all groups of the model describe, from the vocabulary's size
+            and whether it has the feature of matched tokens.
         source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
             `seq2seq_lab.tasks.parts.source_tokenizer`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
@@ -162,6 +165,7 @@ class Parts:
     classifier: Callable[[int, int, bool], Classifier]
     tagger: Callable[[int, int], Tagger]
     masked_language_model: Callable[[int, bool], MaskedLanguageModel]
+    span_model: Callable[[int, bool], SpanModel]
     source_tokenizer: Callable[[bool], Tokenizer | None]
     vectors: Mapping[str, Path | None]
 

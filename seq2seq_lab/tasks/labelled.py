@@ -1,4 +1,4 @@
-"""What classification and tagging share: texts with labels, their tokens, and the vocabulary with the classes."""
+"""What classification, tagging and answers in a text share: texts with labels, their tokens, and the vocabulary."""
 
 import hashlib
 import logging
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.labelled import AnyLabelledCorpus, LabelledText
 from seq2seq_lab.data.lines import Lines
@@ -21,6 +22,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK, Tokenizer
+from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime import console
@@ -48,11 +50,13 @@ class LabelledTask(Task):
         name: the value of the group `task`.
         corpus_type: the type of its corpus.
         training_examples: use only this number of training examples, the first ones; None for all.
+        has_classes: whether the labels are classes.
         labelled: the tokens with the labels of each split, by name.
     """
 
     name: ClassVar[str]
     corpus_type: ClassVar[type[AnyLabelledCorpus]]
+    has_classes: ClassVar[bool] = True
     sources = ("tokens", "subwords")
     files = ("tokenizer",)
     parts: Parts
@@ -119,11 +123,11 @@ class LabelledTask(Task):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus
-        if len(corpus.classes) < 2:
+        if self.has_classes and len(corpus.classes) < 2:
             raise UserError(
                 f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Use other data."
             )
-        fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
+        fitted = None if saved is None else self._read(saved / "tokenizer")
         if (initial := self.initial_tokenizers.get("source")) is not None:
             fitted = Vocabulary(self.adapted(initial), NAME, [*corpus.classes])
         texts = {name: split.texts for name, split in corpus.splits.items()}
@@ -136,7 +140,7 @@ class LabelledTask(Task):
             encode = vocabulary.tokenizer.encode
             return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
 
-        entry = cached_tokens(key, [*texts], cache, build=build, load=load_vocabulary)
+        entry = cached_tokens(key, [*texts], cache, build=build, load=self._read)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
         for name, ids in self.tokens.items():
             if int(ids.lengths.min()) == 0:
@@ -178,8 +182,12 @@ class LabelledTask(Task):
         corpus, tokenizer = self.corpus, self.parts.source_tokenizer(True) or self.parts.tokenizer()
         return Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
 
+    def _read(self, folder: Path) -> Vocabulary:
+        """Read the vocabulary of a run; see `Vocabulary.load`."""
+        return Vocabulary.load(folder, NAME, with_classes=self.has_classes)
+
     def open(self, folder: Path) -> None:
-        self.vocabulary = load_vocabulary(folder / "tokenizer")
+        self.vocabulary = self._read(folder / "tokenizer")
         tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
         tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
 
@@ -231,9 +239,17 @@ class LabelledTask(Task):
         return tokens
 
 
-def load_vocabulary(folder: Path) -> Vocabulary:
-    """Read the vocabulary of a run; see `Vocabulary.load`."""
-    return Vocabulary.load(folder, NAME, with_classes=True)
+def of_pairs(parts: Parts, separated: bool) -> Parts:
+    """Return the parts with tokenizers of pairs of texts; see `TurnTokenizer`."""
+    tokenizer, own = parts.tokenizer, parts.source_tokenizer
+
+    def source_tokenizer(framed: bool) -> Tokenizer | None:
+        found = own(framed)
+        return None if found is None else TurnTokenizer.of(found, separated)
+
+    settings = {**tokenizer.settings, "pairs": separated}
+    of_pairs = Part("tokenizer", lambda: TurnTokenizer.of(tokenizer(), separated), settings)
+    return replace(parts, tokenizer=of_pairs, source_tokenizer=source_tokenizer)
 
 
 def hash_of(text: LabelledText) -> str:

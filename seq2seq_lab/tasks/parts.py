@@ -17,6 +17,7 @@ from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.language_model import build_language_model
 from seq2seq_lab.models.masked_language_model import build_masked_language_model
 from seq2seq_lab.models.seq2seq import build_seq2seq
+from seq2seq_lab.models.span import build_span_model
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.base import Parts, Task
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
@@ -83,6 +84,7 @@ def build_parts(config: Config) -> Parts:
         classifier=partial(build_classifier, config),
         tagger=partial(build_tagger, config),
         masked_language_model=partial(build_masked_language_model, config),
+        span_model=partial(build_span_model, config),
         source_tokenizer=partial(source_tokenizer, config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )

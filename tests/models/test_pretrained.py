@@ -259,6 +259,20 @@ def test_a_tagger_reads_the_first_subwords_of_words(folder: Path, tmp_path: Path
     assert len(one.tags) == 3
 
 
+def test_answers_are_words_of_the_text_that_the_encoder_reads(folder: Path, tmp_path: Path) -> None:
+    sizes = ("dataset.questions=30", "trainer.max_steps=2", "model.hidden_size=8")
+    line = ("experiment=span", "encoder=pretrained", f"encoder.path={folder}", *sizes, *MACHINE)
+    assert command_line.run(*line, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    run = api.load(tmp_path / "run")
+    text = "who runs ?\tAnn runs ."
+    tokens = run.task.label(LabelledText([text], ['[["Ann", 0]]']), run.task.encode([text]), "")
+    # [CLS] whoruns? [SEP] annruns. [SEP], a subword per letter and [UNK] for "?"
+    assert (tokens.null.tolist(), tokens.last.tolist(), tokens.answer.tolist()) == ([9], [17], [[10, 12]])
+    (one,) = run.predict([text])
+    assert one.weights_2S.sum(1) == pytest.approx([1.0, 1.0])
+    assert len(one.tokens) == one.weights_2S.shape[1] == 9
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [

@@ -33,7 +33,8 @@ from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.runtime.shades import ShadedText
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
-from seq2seq_lab.tasks.labelled import load_vocabulary
+from seq2seq_lab.tasks.labelled import NAME
+from seq2seq_lab.tasks.text import Vocabulary
 from seq2seq_lab.tracking import read_metrics
 
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
@@ -333,7 +334,7 @@ def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> N
     shutil.copytree(run / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "classes.json").unlink()
     with pytest.raises(UserError, match=r"classes\.json"):
-        load_vocabulary(tmp_path / "tokenizer")
+        Vocabulary.load(tmp_path / "tokenizer", NAME, with_classes=True)
 
 
 def test_the_comparison_computes_every_metric() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from seq2seq_lab.config.slots import Part
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.corpus import check_corpus
@@ -44,7 +43,7 @@ from seq2seq_lab.tasks.classification.evaluation import (
 from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.evaluation import Evaluation
-from seq2seq_lab.tasks.labelled import LabelledTask, hash_of
+from seq2seq_lab.tasks.labelled import LabelledTask, hash_of, of_pairs
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 
@@ -90,7 +89,7 @@ class ClassificationTask(LabelledTask):
         pairs: Pairs,
         training_examples: Count | None,
     ) -> None:
-        self.parts = parts if pairs == "none" else _of_pairs(parts, separated=pairs == "joined")
+        self.parts = parts if pairs == "none" else of_pairs(parts, separated=pairs == "joined")
         self.seed, self.settings = seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
@@ -259,19 +258,6 @@ class ClassificationTask(LabelledTask):
     def report(self, split: ClassificationSplit, evaluation: Evaluation, step: int | None) -> Report:
         shown = ClassificationReport(split, evaluation, self.vocabulary)
         return shown.end() if step is None else shown.validation(self.settings.samples)
-
-
-def _of_pairs(parts: Parts, separated: bool) -> Parts:
-    """Return the parts with tokenizers of pairs of texts; see `TurnTokenizer`."""
-    tokenizer, own = parts.tokenizer, parts.source_tokenizer
-
-    def source_tokenizer(framed: bool) -> Tokenizer | None:
-        found = own(framed)
-        return None if found is None else TurnTokenizer.of(found, separated)
-
-    settings = {**tokenizer.settings, "pairs": separated}
-    of_pairs = Part("tokenizer", lambda: TurnTokenizer.of(tokenizer(), separated), settings)
-    return replace(parts, tokenizer=of_pairs, source_tokenizer=source_tokenizer)
 
 
 def weighted_cross_entropy(

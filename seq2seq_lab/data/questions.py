@@ -1,0 +1,227 @@
+"""Questions whose answers are spans of a text: generated facts about people, or files in the format of SQuAD."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+from seq2seq_lab.config.type_checks import Count, Share
+from seq2seq_lab.data.grammar.facts import draw_question
+from seq2seq_lab.data.labelled import AnyLabelledCorpus, Example, collect_labelled, split_files
+from seq2seq_lab.data.licences import GENERATED
+from seq2seq_lab.data.local_files import check_encoding, compose
+from seq2seq_lab.data.tables import Reader
+from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
+from seq2seq_lab.data.tokenizers.turns import TURN
+from seq2seq_lab.errors import UserError
+
+FORM = (
+    'Write {"question": …, "context": …, "answers": {"text": [ANSWER, …], "answer_start": [CHARACTER, …]}}, or articles '
+    'with "paragraphs" as in SQuAD.'
+)
+BREAKS = str.maketrans("\n\r\t", "   ")
+
+
+class Answer(NamedTuple):
+    """An answer and the index of its first character in the text."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionCorpus(AnyLabelledCorpus):
+    """Questions about texts. A text is the question and the text, separated by a tab; a label is that of `label_of`.
+
+    `deciding` are the indices of the words of the text, without the question, that tell which fact is asked for.
+    """
+
+    @property
+    def classes(self) -> list[str]:
+        """Questions have no classes."""
+        return []
+
+
+def label_of(answers: Iterable[Answer]) -> str:
+    """Return the label of a question with these answers; without answers the text does not contain any."""
+    return json.dumps([*answers], ensure_ascii=False)
+
+
+def answers_of(label: str) -> list[Answer]:
+    """Return the answers of a label."""
+    return [Answer(*one) for one in json.loads(label)]
+
+
+def context_of(line: str) -> str:
+    """Return the text of a question and its text."""
+    return line.partition(TURN)[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Questions about texts, whose answers are spans of the texts.
+
+    Without `train`, questions about generated facts; see `draw_question`.
+
+    Args:
+        train: a file, plain or compressed; see `read_questions`. None to generate questions.
+        validation: the same; None to take a share of the training texts with all their questions, by a hash of the text.
+        test: the same.
+        encoding: of the files; see `read_lines`.
+        language: the code of the language of the files.
+        questions: the number of questions to generate.
+        no_answer_share: the share of the generated questions without an answer.
+        validation_share: the share of the texts that is used for validation.
+        test_share: the share of the texts that is used for the test.
+        seed: random seed of the generated questions.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    licence: ClassVar[str] = GENERATED
+    train: str | None
+    validation: str | None
+    test: str | None
+    encoding: str | None
+    language: str
+    questions: Count
+    no_answer_share: Share
+    validation_share: float
+    test_share: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_shares(self.validation_share, self.test_share)
+        for name in ("validation", "test"):
+            if self.train is None and (value := getattr(self, name)) is not None:
+                raise UserError(f"dataset.{name}={value} needs dataset.train=FILE. Set it too.")
+
+    def load(self) -> QuestionCorpus:
+        """Read or generate the questions. Raises `UserError` for files that cannot be used."""
+        counts = Counter[str]() if self.train is None else new_counts()
+        shares = self.validation_share, self.test_share
+        if self.train is None:
+            return collect_labelled("en", self._generated(shares), counts, QuestionCorpus)
+        files: dict[SplitName, str | None] = {
+            "train": self.train,
+            "validation": self.validation,
+            "test": self.test,
+        }
+        examples = split_files(files, shares, self._read, counts, context_of)
+        return collect_labelled(self.language, examples, counts, QuestionCorpus)
+
+    def _generated(self, shares: tuple[float, float]) -> Iterator[tuple[SplitName, Example]]:
+        random = Random(self.seed)
+        for _ in range(self.questions):
+            drawn = draw_question(random, self.no_answer_share)
+            words = drawn.text.split()
+            answers, deciding = list[Answer](), frozenset[int]()
+            if drawn.answer is not None and drawn.given is not None:
+                first, last = drawn.answer
+                start = len(" ".join([*words[:first], ""]))
+                answers = [Answer(" ".join(words[first : last + 1]), start)]
+                deciding = frozenset([drawn.given])
+            line = f"{drawn.question}{TURN}{drawn.text}"
+            yield split_by_hash(drawn.text, *shares), (line, label_of(answers), deciding)
+
+    def _read(self, path: Path, counts: Counter[str]) -> Iterator[Example]:
+        for line, answers in read_questions(path, self.encoding, counts):
+            yield line, label_of(answers), None
+
+
+def read_questions(
+    path: Path, encoding: str | None, counts: Counter[str]
+) -> Iterator[tuple[str, list[Answer]]]:
+    """Yield the question and its text, separated by a tab, and the answers of each question of a file.
+
+    The file has the format of SQuAD 1.1 or 2.0 (Rajpurkar 2016, arXiv:1606.05250; 2018, arXiv:1806.03822), or a question in
+    each row of JSON lines or Parquet, as in the copies of SQuAD of `datasets`. Questions without visible text are left out.
+    An answer that is not at its `answer_start` is moved to the nearest place where the text contains it.
+
+    Args:
+        counts: counts what `read_lines` counts, `questions_without_text`, `answers_moved` and `questions_without_answer`.
+
+    Raises:
+        UserError: names the question and what is wrong with it.
+    """
+    for location, row, problem in Reader(encoding=encoding).rows(path, counts):
+        if problem:
+            raise UserError(f"{location}: {problem}. {FORM}")
+        rows = _rows_of_article(location, row) if "paragraphs" in row else [(location, row)]
+        for where, one in rows:
+            question, context = (_text(where, one, name) for name in ("question", "context"))
+            if find_problem(context):
+                raise UserError(f"{where}: context={context!r:.80} is not usable: {find_problem(context)}.")
+            if find_problem(question):
+                counts["questions_without_text"] += 1
+                continue
+            context = compose(context, counts)
+            answers = _answers(where, one, context, counts)
+            counts["questions_without_answer"] += not answers
+            yield f"{compose(question, counts)}{TURN}{context}", answers
+
+
+def _rows_of_article(location: str, article: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the questions of an article of SQuAD with their contexts."""
+    for paragraph in _list(location, article, "paragraphs"):
+        for qa in _list(location, paragraph, "qas"):
+            if not isinstance(qa, dict):
+                raise UserError(f"{location}: {qa!r:.80} in qas is not an object. {FORM}")
+            where = f"{location} question {qa.get('id')}"
+            context = _text(where, paragraph, "context")
+            answers = [] if qa.get("is_impossible") is True else _list(where, qa, "answers")
+            if not all(isinstance(one, dict) for one in answers):
+                raise UserError(f"{where}: answers={answers!r:.80} is not a list of objects. {FORM}")
+            columns = {name: [one.get(name) for one in answers] for name in ("text", "answer_start")}
+            yield where, {"question": qa.get("question"), "context": context, "answers": columns}
+
+
+def _list(where: str, row: Any, name: str) -> list[Any]:
+    found = row.get(name) if isinstance(row, dict) else None
+    if not isinstance(found, list):
+        raise UserError(f"{where}: {name}={found!r:.80} is not a list. {FORM}")
+    return found
+
+
+def _text(where: str, row: Any, name: str) -> str:
+    """Return a text of a row with spaces for tabs and line breaks."""
+    found = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(found, str):
+        raise UserError(f"{where}: {name}={found!r:.80} is not a text. {FORM}")
+    return found.translate(BREAKS)
+
+
+def _answers(where: str, row: Any, context: str, counts: Counter[str]) -> list[Answer]:
+    columns = row.get("answers")
+    texts, starts = (
+        [*columns[name]]
+        if isinstance(columns, Mapping) and isinstance(columns.get(name), list | tuple)
+        else None
+        for name in ("text", "answer_start")
+    )
+    if texts is None or starts is None or len(texts) != len(starts):
+        raise UserError(f"{where}: answers={columns!r:.80} has no lists of equal length. {FORM}")
+    found = []
+    for text, start in zip(texts, starts, strict=True):
+        if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
+            raise UserError(f"{where}: the answer {text!r:.80} at {start!r:.20} is not usable. {FORM}")
+        text = compose(text.translate(BREAKS), Counter()).strip()
+        if not text or text not in context:
+            raise UserError(
+                f"{where}: the text does not contain the answer {text!r:.80}. Correct or remove it."
+            )
+        nearest = _nearest(context, text, start)
+        counts["answers_moved"] += nearest != start
+        found.append(Answer(text, nearest))
+    return found
+
+
+def _nearest(context: str, text: str, start: int) -> int:
+    """Return the index of the occurrence of a text in the context that is nearest to `start`."""
+    before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
+    return min((place for place in (before, after) if place >= 0), key=lambda place: abs(place - start))

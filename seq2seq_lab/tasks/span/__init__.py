@@ -1,0 +1,1 @@
+"""Answers in a text: its data, evaluation and report."""
