@@ -60,6 +60,7 @@ COMPANIONS = {
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
     ("dataset", "sentence_pairs"): ["task=classification", "task.pairs=joined"],
+    ("dataset", "questions"): ["task=span"],
     ("model", "pair_classifier"): ["task=classification"],
     **{(group, name): ["task=tagging"] for group, name in (("dataset", "tagged"), ("model", "tagger"))},
     **{("model", name): ["task=classification"] for name in ("classifier", "attender")},
