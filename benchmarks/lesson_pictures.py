@@ -24,6 +24,7 @@ from seq2seq_lab.config.run_folders import DEMO_FOLDER
 from seq2seq_lab.errors import report_errors
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.measurement import GroupValue
+from seq2seq_lab.plots.attributions import Panel, draw_attributions
 from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import compare_folders
 from seq2seq_lab.reporting.figures import draw_grouping
@@ -38,6 +39,8 @@ MASKED = (
     ["the king sleeps.", SENTENCE],
     ["le roi dort.", "les infirmières tristes ne le voient pas."],
 )
+EXPLAINED = ("the white cow sleeps.", "la vache blanche dort.")
+METHODS = ("attention", "occlusion")
 LENGTH = "bleu_by_length"
 MEASURES = ("aer", "aer_oracle")
 DOTS_PER_INCH = 100
@@ -96,6 +99,9 @@ def pictures(
         yield "lesson_7_masks", opened(transformer).plot_masks(*MASKED)
     if emergence is not None:
         yield "lesson_8", over_steps(find_runs([emergence])[0])
+    explained = demo.attribute(*EXPLAINED, METHODS)
+    panels = [Panel(name, own.scores_TU) for name, own in explained.attributions.items()]
+    yield "lesson_9", draw_attributions(panels, explained.words, explained.tokens, " → ".join(EXPLAINED))
 
 
 def by_phenomenon(runs: Sequence[Run]) -> Figure:
