@@ -183,7 +183,7 @@ def _log_probs(both: SearchInput, reached: _Reached, old: Output, new: Output) -
     """Return the log-probability of the old output with the change, and that of the new one without it.
 
     Args:
-        both: two copies of the input, of which the first one is changed.
+        both: two copies of the input; the first is changed.
     """
     ids = [[token.id for token in output.tokens] for output in (old, new)]
     if ids[0] == ids[1]:

@@ -22,7 +22,7 @@ class Answered(Protocol):
 
     @property
     def gold(self) -> Sequence[Sequence[str]]:
-        """By question all gold answers, each of which is right."""
+        """The gold answers of each question; any of them is right."""
         ...
 
 

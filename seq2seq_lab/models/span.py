@@ -1,4 +1,4 @@
-"""The model of answers in a text: two pointers made of attention functions."""
+"""The model of answers in a text: two attention functions point to its first and its last word."""
 
 from functools import partial
 from typing import Any, NamedTuple, Protocol

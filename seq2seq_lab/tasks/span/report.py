@@ -103,7 +103,7 @@ class SpanReport:
 
 
 def shown_tokens(tokenizer: Tokenizer, line: str, null: int, last: int) -> list[str]:
-    """Return what stands for "no answer", and the tokens of the text of a question.
+    """Return the label of "no answer", and the tokens of the text of a question.
 
     Args:
         null, last: see `QuestionTokens`.
