@@ -71,7 +71,7 @@ class Question(NamedTuple):
 def draw_question(random: Random, no_answer_share: float) -> Question:
     """Return a text of facts and a question.
 
-    No two facts have the same person and relation. Values of the same kind, and other persons in clauses between a person
+    Each fact is about a different person. Values of the same kind, and other persons in clauses between a person
     and the value, are distractors. A question without an answer asks for a relation or a value that the text has of other
     persons only, or for a person that no fact is about.
 
