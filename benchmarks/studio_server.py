@@ -7,8 +7,8 @@ Starts `python -m seq2seq_lab.studio` in another process. Prints
 - the time from the start to the first answer;
 - the median time of a question that needs no model, and of a question whose trace the server has kept, which is converted to
   JSON and compressed;
-- the status codes of the answers to random requests (bodies, fields, tokens, hosts), none of which may be 500 or more;
-- the statuses of ten clients that ask different questions at the same time;
+- how often each status code answers random requests (bodies, fields, tokens, hosts); a code of 500 or more is an error;
+- the same for ten clients that ask different questions at the same time;
 - the memory that test sentences add.
 
 It fails if a status is 500 or more, or an answer takes more than a minute.

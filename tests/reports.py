@@ -15,16 +15,13 @@ from seq2seq_lab import plots
 from seq2seq_lab.metrics import measurement
 from seq2seq_lab.plots import output
 from seq2seq_lab.reporting import figures, run_page, run_report, shown
-from seq2seq_lab.tasks import confusion
+from seq2seq_lab.tasks import confusion, report
 from seq2seq_lab.tasks.captions import evaluation as captions
 from seq2seq_lab.tasks.classification import evaluation as classification
 from seq2seq_lab.tasks.classification import report as classes
 from seq2seq_lab.tasks.masked_language_model import evaluation as masked
-from seq2seq_lab.tasks.masked_language_model import report as masks
 from seq2seq_lab.tasks.span import evaluation as span
-from seq2seq_lab.tasks.span import report as spans
 from seq2seq_lab.tasks.tagging import evaluation as tagging
-from seq2seq_lab.tasks.tagging import report as tags
 from seq2seq_lab.tasks.translation import report as translation
 
 SAMPLES = 40
@@ -35,14 +32,12 @@ USERS = (
     classification,
     confusion,
     masked,
-    masks,
+    report,
     tagging,
-    tags,
     run_page,
     run_report,
     shown,
     span,
-    spans,
     translation,
 )
 SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, measurement.confidence_interval

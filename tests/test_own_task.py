@@ -1,14 +1,13 @@
 """The example of a custom task: one file and one YAML make a task that runs, resumes, and is studied and compared."""
 
 import io
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import command_line
 import numpy as np
 import pytest
+from finished_runs import losses_of, result_of
 from forked_ranks import forked_ranks
 from programs import compare
 from tracking.offline_record import read_offline_run
@@ -19,10 +18,7 @@ from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.reporting.runs import find_runs
-from seq2seq_lab.tasks.base import EpochPlan, Task
-from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
+from seq2seq_lab.tasks.base import Task
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_task"
 LINE = (
@@ -38,15 +34,6 @@ LINE = (
     *("task.batch_size=20", "optimizer=adam_slow", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
 )
 STEPS = 10  # of an epoch
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +75,9 @@ def test_its_metric_is_in_the_summary_of_the_record(run: Path) -> None:
     assert record.config["task"] == "repeats"
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = TrainingStep.__call__
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == STEPS + 3:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
+    command_line.run_until(STEPS + 3, *LINE, "logger=none", f"hydra.run.dir={folder}")
     assert command_line.run("--config-dir", str(EXAMPLE), f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
     assert result_of(folder)["test/repeat_f1"] == result_of(run)["test/repeat_f1"]

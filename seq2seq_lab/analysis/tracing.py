@@ -111,8 +111,10 @@ def traced(
     levels, best = record.sentences[0], found[0]
     nodes = _tree(given, levels, len(prefix))
     leaves = {node.output: node.id for node in nodes if node.output is not None}
+    paths = [path_to(levels, index) for index in range(len(found))]
     outputs = [
-        output_of(given, one, path_to(levels, index), leaves.get(index)) for index, one in enumerate(found)
+        output_of(given, one, path, leaves.get(index))
+        for index, (one, path) in enumerate(zip(found, paths, strict=True))
     ]
     limit = ""
     if not best.ended:
@@ -123,7 +125,7 @@ def traced(
         search=given.settings,
         prefix=[_token(given, token, None) for token in prefix],
         outputs=outputs,
-        steps=steps_of(given, path_to(levels, 0), len(prefix), known),
+        steps=steps_of(given, paths[0], len(prefix), known),
         tree=nodes,
         no_attention=given.no_attention,
         maps=_maps(given, best.tokens) if maps else None,

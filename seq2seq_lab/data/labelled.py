@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import find_file
-from seq2seq_lab.data.text import SPLITS, SplitName, split_by_hash
+from seq2seq_lab.data.text import SPLITS, SplitName, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
 
@@ -96,31 +96,72 @@ def collect_labelled(
     return kind(language, train, validation, test, dict(counts or {}))
 
 
-def split_files(
-    files: Mapping[SplitName, str | None],
-    shares: tuple[float, float],
+class LabelledFiles(Protocol):
+    """A data set of files.
+
+    Attributes:
+        train: the file of the training split.
+        validation: that of the validation split; None to take a share of the training examples, by a hash of the text.
+        test: the same.
+        language: the code of the language of the texts.
+        validation_share, test_share: the shares.
+    """
+
+    @property
+    def train(self) -> str | None: ...
+
+    @property
+    def validation(self) -> str | None: ...
+
+    @property
+    def test(self) -> str | None: ...
+
+    @property
+    def language(self) -> str: ...
+
+    @property
+    def validation_share(self) -> float: ...
+
+    @property
+    def test_share(self) -> float: ...
+
+
+def read_labelled(
+    dataset: LabelledFiles,
     read: Callable[[Path, Counter[str]], Iterable[Example]],
-    counts: Counter[str],
+    kind: type[Kind],
     group: Callable[[str], str] = str,
-) -> Iterator[tuple[SplitName, Example]]:
-    """Yield the examples of files with the names of their splits.
+) -> Kind:
+    """Return the corpus of the files of a data set.
 
     Args:
-        files: the file of each split; for None, a share of the training examples is used, by a hash of the text.
-        shares: the shares of validation and test.
         read: returns the examples of a file, and counts special ones.
-        counts: passed to `read`.
+        kind: the type of the corpus.
         group: returns the part of a text that is hashed: texts with the same part stay together.
 
     Raises:
-        UserError: a file does not exist, or as `read`.
+        UserError: a file does not exist, a split has no example, or as `read`.
     """
-    validation, test = (files[name] is None for name in ("validation", "test"))
-    for name, file in files.items():
+    counts = new_counts()
+    return collect_labelled(dataset.language, _split_files(dataset, read, counts, group), counts, kind)
+
+
+def _split_files(
+    dataset: LabelledFiles,
+    read: Callable[[Path, Counter[str]], Iterable[Example]],
+    counts: Counter[str],
+    group: Callable[[str], str],
+) -> Iterator[tuple[SplitName, Example]]:
+    """Yield the examples of files with the names of their splits."""
+    shares = (
+        dataset.validation_share if dataset.validation is None else 0.0,
+        dataset.test_share if dataset.test is None else 0.0,
+    )
+    for name in SPLITS:
+        file: str | None = getattr(dataset, name)
         if file is not None:
             for example in read(find_file(f"dataset.{name}", file), counts):
-                split = split_by_hash(group(example[0]), shares[0] * validation, shares[1] * test)
-                yield (split if name == "train" else name), example
+                yield (split_by_hash(group(example[0]), *shares) if name == "train" else name), example
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

@@ -23,9 +23,8 @@ class Monolingual:
     """Sentences of one language.
 
     With `path`, the text in this file: its last lines are the test split, the lines before them the validation split, unless
-    `validation` or `test` names another file.
-    Lines of white space only are left out and counted; they separate documents. Without `path`, one side of `Grammar`, with
-    an ungrammatical form of many test sentences; see `grammar.minimal_pairs`.
+    `validation` or `test` names another file. Lines of white space only are left out and counted; they separate documents.
+    Without `path`, one side of `Grammar`, with an ungrammatical form of many test sentences; see `grammar.minimal_pairs`.
 
     Args:
         path: a file with one sentence per line, or a table, plain or compressed.

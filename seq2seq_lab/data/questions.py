@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.data.grammar.facts import draw_question
-from seq2seq_lab.data.labelled import AnyLabelledCorpus, Example, collect_labelled, split_files
+from seq2seq_lab.data.labelled import AnyLabelledCorpus, Example, collect_labelled, read_labelled
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose
 from seq2seq_lab.data.tables import Reader
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
+from seq2seq_lab.data.text import SplitName, check_shares, find_problem, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -103,20 +103,12 @@ class Questions:
 
     def load(self) -> QuestionCorpus:
         """Read or generate the questions. Raises `UserError` for files that cannot be used."""
-        counts = Counter[str]() if self.train is None else new_counts()
-        shares = self.validation_share, self.test_share
         if self.train is None:
-            return collect_labelled("en", self._generated(shares), counts, QuestionCorpus)
-        files: dict[SplitName, str | None] = {
-            "train": self.train,
-            "validation": self.validation,
-            "test": self.test,
-        }
-        examples = split_files(files, shares, self._read, counts, context_of)
-        return collect_labelled(self.language, examples, counts, QuestionCorpus)
+            return collect_labelled("en", self._generated(), kind=QuestionCorpus)
+        return read_labelled(self, self._read, QuestionCorpus, context_of)
 
-    def _generated(self, shares: tuple[float, float]) -> Iterator[tuple[SplitName, Example]]:
-        random = Random(self.seed)
+    def _generated(self) -> Iterator[tuple[SplitName, Example]]:
+        random, shares = Random(self.seed), (self.validation_share, self.test_share)
         for _ in range(self.questions):
             drawn = draw_question(random, self.no_answer_share)
             words = drawn.text.split()

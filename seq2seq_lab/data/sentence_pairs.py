@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.headers import check_columns
-from seq2seq_lab.data.labelled import Example, PairCorpus, collect_labelled, split_files
+from seq2seq_lab.data.labelled import Example, PairCorpus, collect_labelled, read_labelled
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose
 from seq2seq_lab.data.tables import Format, Reader, value_of
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
+from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -116,19 +116,11 @@ class SentencePairs:
 
     def load(self) -> PairCorpus:
         """Read or generate the pairs. Raises `UserError` for files that cannot be used."""
-        counts = Counter[str]() if self.train is None else new_counts()
-        shares = self.validation_share, self.test_share
         if self.train is None:
+            shares = self.validation_share, self.test_share
             examples = ((split_by_hash(one[0], *shares), one) for one in self._generated())
-            return collect_labelled("en", examples, counts, PairCorpus)
-        files: dict[SplitName, str | None] = {
-            "train": self.train,
-            "validation": self.validation,
-            "test": self.test,
-        }
-        return collect_labelled(
-            self.language, split_files(files, shares, self._read, counts), counts, PairCorpus
-        )
+            return collect_labelled("en", examples, kind=PairCorpus)
+        return read_labelled(self, self._read, PairCorpus)
 
     def _generated(self) -> Iterator[Example]:
         random, found = Random(self.seed), set[str]()

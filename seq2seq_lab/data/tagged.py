@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.labelled import Example, TaggedCorpus, collect_labelled, split_files
+from seq2seq_lab.data.labelled import Example, TaggedCorpus, collect_labelled, read_labelled
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose, plain_name, read_lines
 from seq2seq_lab.data.tables import SUFFIXES, Reader
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
+from seq2seq_lab.data.text import SplitName, check_shares, find_problem, split_by_hash
 from seq2seq_lab.errors import UserError, require
 
 DOCUMENT = "-DOCSTART-"  # the first word of a line between documents (Tjong Kim Sang and De Meulder 2003)
@@ -74,16 +74,9 @@ class Tagged:
 
     def load(self) -> TaggedCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
-        counts = Counter[str]() if self.train is None else new_counts()
         if self.train is None:
-            return collect_labelled("fr", self._generated(), counts, TaggedCorpus)
-        files: dict[SplitName, str | None] = {
-            "train": self.train,
-            "validation": self.validation,
-            "test": self.test,
-        }
-        examples = split_files(files, (self.validation_share, self.test_share), self._read, counts)
-        return collect_labelled(self.language, examples, counts, TaggedCorpus)
+            return collect_labelled("fr", self._generated(), kind=TaggedCorpus)
+        return read_labelled(self, self._read, TaggedCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:
         corpus = Grammar(

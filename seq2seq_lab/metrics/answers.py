@@ -2,6 +2,7 @@
 
 import re
 import string
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
@@ -54,9 +55,9 @@ class AnswerMetric(Metric):
     higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
 
     @staticmethod
+    @abstractmethod
     def score(answer: str, gold: str) -> float:
         """Return the score with one gold answer."""
-        raise NotImplementedError
 
     def rows(self, outputs: Answered) -> Array:
         """See `Metric.rows`."""

@@ -146,7 +146,7 @@ class SearchTrace:
             path: of the output; see `path_to`.
 
         Returns:
-            The token that it predicts, the state and the index of its row; None if there is no such state.
+            The index of the token that it predicts, the state, and its row in the state; None if no state was kept so early.
         """
         kept = max((step for step in self.states if step <= t), default=None)
         if kept is None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from seq2seq_lab import plots
 from seq2seq_lab.runtime.tables import TextTable
 
 if TYPE_CHECKING:
@@ -70,6 +73,14 @@ class Heatmap:
     weights: Sequence[Sequence[float]]
     links: Sequence[tuple[int, int]] = ()
     scale: str = ATTENTION
+
+    def picture(self, file: str, title: str, logged: str) -> "Picture":
+        """Return the heatmap as a picture of the run folder; see `Picture`."""
+        weights_RC = np.array(self.weights)
+        figure = plots.draw_attention(
+            weights_RC, self.columns, self.rows, self.title, self.links, scale=self.scale
+        )
+        return Picture(file=file, figure=figure, title=title, logged=logged)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from finished_runs import losses_of
 from forked_ranks import forked_ranks
 from small_models import batch_of, composed
 from tokenizers import Tokenizer
@@ -27,12 +28,8 @@ from seq2seq_lab.errors import UserError  # noqa: E402
 from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
 from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
-from seq2seq_lab.tasks.base import EpochPlan  # noqa: E402
-from seq2seq_lab.tracking import read_metrics  # noqa: E402
 from seq2seq_lab.training import checkpoint  # noqa: E402
 from seq2seq_lab.training.parts import build_optimizer  # noqa: E402
-from seq2seq_lab.training.state import TrainState  # noqa: E402
-from seq2seq_lab.training.step import TrainingStep  # noqa: E402
 
 TEXTS = ("a dog sleeps.", "Rain", "the old man's hat")
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "logger=none")
@@ -71,10 +68,6 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     line = (*LINE, f"encoder.path={folder}", "encoder.lr=0.01")
     assert command_line.run(*line, f"hydra.run.dir={target}") == 0
     return target
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 def encoder_of(folder: Path, lr: float | None = None) -> PretrainedEncoder:
@@ -181,20 +174,9 @@ def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path)
         api.load(target)
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, target = TrainingStep.__call__, tmp_path / "run"
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == 2:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        line = (*LINE, f"encoder.path={folder}", "encoder.lr=0.01")
-        assert command_line.run(*line, f"hydra.run.dir={target}") == 130
+def test_a_killed_run_resumes_with_identical_losses(run: Path, folder: Path, tmp_path: Path) -> None:
+    target, line = tmp_path / "run", (*LINE, f"encoder.path={folder}", "encoder.lr=0.01")
+    command_line.run_until(2, *line, f"hydra.run.dir={target}")
     assert command_line.run(f"resume={target}") == 0
     assert losses_of(target) == losses_of(run)
     assert weights_of(target).keys() == weights_of(run).keys()

@@ -13,6 +13,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from finished_runs import result_of
 
 from seq2seq_lab import evaluate
 from seq2seq_lab.config.compose import compose_run
@@ -42,11 +43,6 @@ GRAMMAR = (
     *("model.hidden_size=8", *SMALL, *MACHINE),
 )
 TYPES = 9
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:

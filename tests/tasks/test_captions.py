@@ -12,6 +12,7 @@ import pytest
 import torch
 from attribution_checks import check_attributions
 from extras import needs_plotly
+from finished_runs import losses_by_step
 from forked_ranks import forked_ranks
 from PIL import Image
 from small_models import batch_of, random_sentences, small_config, small_model
@@ -296,7 +297,7 @@ def test_missing_and_unreadable_images_are_refused(
 def test_a_killed_run_resumes_with_identical_losses(whole: Path, tmp_path: Path) -> None:
     command_line.run_until(4, *SMALL, f"hydra.run.dir={tmp_path}")
     assert command_line.run(f"resume={tmp_path}") == 0
-    assert losses(tmp_path) == losses(whole)
+    assert losses_by_step(tmp_path) == losses_by_step(whole)
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (tmp_path, whole)]
     assert results[0]["test/bleu"] == results[1]["test/bleu"]
 
@@ -305,16 +306,10 @@ def test_a_killed_run_resumes_with_identical_losses(whole: Path, tmp_path: Path)
 def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
     with forked_ranks():
         assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
-    assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
+    assert losses_by_step(tmp_path) == pytest.approx(losses_by_step(whole), rel=1e-4)
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (tmp_path, whole)]
     for name in ("bleu", "chrf", "loss_teacher_forced", "pointing_game"):
         assert results[0][f"test/{name}"] == pytest.approx(results[1][f"test/{name}"], rel=1e-4), name
-
-
-def losses(folder: Path) -> dict[int, float]:
-    """Return the training loss of each step."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return {row["step"]: row["train/loss"] for row in rows if "train/loss" in row}
 
 
 @pytest.mark.parametrize(

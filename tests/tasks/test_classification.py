@@ -13,6 +13,7 @@ import pytest
 import torch
 from attribution_checks import check_attributions, questions_of
 from extras import needs_plotly
+from finished_runs import losses_of, result_of
 from forked_ranks import forked_ranks
 from omegaconf import OmegaConf
 from programs import compare
@@ -35,7 +36,6 @@ from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
 from seq2seq_lab.tasks.labelled import NAME
 from seq2seq_lab.tasks.text import Vocabulary
-from seq2seq_lab.tracking import read_metrics
 
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
 LINE = (
@@ -46,15 +46,6 @@ SENTIMENT = (
     *("experiment=sentiment", "dataset.reviews=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
     *("task.batch_size=32", "trainer.max_epochs=1", *MACHINE),
 )
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

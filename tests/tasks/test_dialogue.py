@@ -4,11 +4,11 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import command_line
 import numpy as np
 import pytest
+from finished_runs import losses_by_step, result_of
 from forked_ranks import forked_ranks
 from trace_checks import check_trace
 
@@ -20,11 +20,8 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting.score_tables import CLUSTERS, read_statistics
 from seq2seq_lab.runtime.console import Progress
-from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.dialogue import DialogueTask
 from seq2seq_lab.tasks.translation.task import TranslationTask
-from seq2seq_lab.training.state import TrainState
-from seq2seq_lab.training.step import TrainingStep
 
 SMALL = (
     *("experiment=dialogue", "dataset.train=24", "dataset.validation=4", "dataset.test=9", "logger=none"),
@@ -69,17 +66,6 @@ def own_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         (folder / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
     return folder
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return content
-
-
-def losses(folder: Path) -> dict[int, float]:
-    """Return the training loss of each step."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return {row["step"]: row["train/loss"] for row in rows if "train/loss" in row}
 
 
 def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
@@ -157,21 +143,10 @@ def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Pa
     assert np.unique(clusters, return_counts=True)[1].tolist() == [3, 3, 3]
 
 
-def test_a_killed_run_resumes_with_identical_losses(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = TrainingStep.__call__
-
-    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
-        if state.step == 4:
-            raise KeyboardInterrupt
-        return step(training_step, plan, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingStep, "__call__", killed)
-        assert command_line.run(*SMALL, *BOTH, f"hydra.run.dir={tmp_path}") == 130
+def test_a_killed_run_resumes_with_identical_losses(whole: Path, tmp_path: Path) -> None:
+    command_line.run_until(4, *SMALL, *BOTH, f"hydra.run.dir={tmp_path}")
     assert command_line.run(f"resume={tmp_path}") == 0
-    assert losses(tmp_path) == losses(whole)
+    assert losses_by_step(tmp_path) == losses_by_step(whole)
     assert result_of(tmp_path)["test/bleu"] == result_of(whole)["test/bleu"]
 
 
@@ -179,7 +154,7 @@ def test_a_killed_run_resumes_with_identical_losses(
 def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
     with forked_ranks():
         assert command_line.run(*SMALL, *BOTH, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
-    assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
+    assert losses_by_step(tmp_path) == pytest.approx(losses_by_step(whole), rel=1e-4)
 
 
 def test_every_encoder_of_tokens_is_allowed() -> None:

@@ -16,6 +16,7 @@ import torch
 import yaml
 from attribution_checks import check_attributions
 from extras import needs_plotly
+from finished_runs import losses_of, result_of
 from forked_ranks import forked_ranks
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
@@ -43,7 +44,6 @@ from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.parts import build_task
-from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.threads import restored_threads
 
 LINE = (
@@ -59,15 +59,6 @@ CPU = torch.device("cpu")
 def plain_config(folder: Path) -> dict[str, Any]:
     with composer():
         return plain(read_config(folder))
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 @pytest.fixture(scope="module")

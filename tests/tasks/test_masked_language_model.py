@@ -1,7 +1,6 @@
 """Masked language model: a run from training to predictions, resumed, on two ranks; masks, pairs, loss and predictions."""
 
 import io
-import json
 import math
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
-from forked_ranks import forked_ranks
+from finished_runs import check_ranks, check_resumed, losses_of, result_of, rows_of
 from torch.nn import functional
 
 from seq2seq_lab import api, predict
@@ -34,7 +33,6 @@ from seq2seq_lab.tasks.masked_language_model.data import (
 from seq2seq_lab.tasks.masked_language_model.evaluation import are_parts_of_speech
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED
-from seq2seq_lab.tracking import read_metrics
 
 MACHINE = ("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1")
 SIZES = ("model.embedding_size=8", "model.num_heads=2", "model.feedforward_size=8", "task.samples=1")
@@ -48,20 +46,6 @@ PAIRS = (
     *("trainer.max_epochs=2", *SIZES, *MACHINE),
 )  # fmt: skip
 MASKING = Masking(share=0.15, masked=0.8, random=0.1)
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "predictions.test.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -134,29 +118,16 @@ def test_the_scores_by_kind_of_word_are_those_of_a_loop_over_words(run: Path) ->
 
 
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command_line.run_until(len(losses_of(run)) - 2, *LINE, f"hydra.run.dir={folder}")
-    assert command_line.run(f"resume={folder}") == 0
-    assert losses_of(folder) == losses_of(run)
-    assert rows_of(folder) == rows_of(run)
+    check_resumed(run, tmp_path / "run", *LINE)
 
 
 def test_a_killed_run_of_pairs_resumes_with_identical_losses(pairs: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command_line.run_until(len(losses_of(pairs)) - 2, *PAIRS, f"hydra.run.dir={folder}")
-    assert command_line.run(f"resume={folder}") == 0
-    assert losses_of(folder) == losses_of(pairs)
-    assert rows_of(folder) == rows_of(pairs)
+    check_resumed(pairs, tmp_path / "run", *PAIRS)
 
 
 @pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("two", "one")]
-    with forked_ranks():
-        assert command_line.run(*PAIRS, "trainer.devices=2", f"hydra.run.dir={folders[0]}") == 0
-    assert command_line.run(*PAIRS, "trainer.micro_batches=2", f"hydra.run.dir={folders[1]}") == 0
-    assert losses_of(folders[0]) == losses_of(folders[1])
-    assert rows_of(folders[0]) == rows_of(folders[1])
+    check_ranks(tmp_path, *PAIRS)
 
 
 def test_the_next_sentence_is_scored(pairs: Path) -> None:

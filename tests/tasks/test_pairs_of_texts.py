@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import command_line
 import numpy as np
 import pytest
 import torch
+from finished_runs import losses_of, result_of
 from forked_ranks import forked_ranks
 
 from seq2seq_lab import api
@@ -20,7 +20,6 @@ from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.classifier import PairClassifier, build_classifier
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
-from seq2seq_lab.tracking import read_metrics
 
 LINE = (
     *("experiment=entailment", "dataset.pairs=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
@@ -28,15 +27,6 @@ LINE = (
     *("trainer.log_every_steps=1", "task.samples=1", "logger=none"),
 )
 READINGS = ("joined", "separate")
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 @pytest.fixture(scope="module", params=READINGS)

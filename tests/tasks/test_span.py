@@ -1,7 +1,6 @@
 """Answers in a text: a run from training to predictions, resumed, on two ranks, and the spans of tokens."""
 
 import io
-import json
 import sys
 from itertools import product
 from pathlib import Path
@@ -11,7 +10,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
-from forked_ranks import forked_ranks
+from finished_runs import check_ranks, check_resumed, losses_of, result_of, rows_of
 from torch.nn import functional
 
 from seq2seq_lab import api, predict
@@ -26,7 +25,6 @@ from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.span.data import QuestionBatch, QuestionBatches, TrainingAnswers, question_tokens
 from seq2seq_lab.tasks.span.evaluation import best_spans
-from seq2seq_lab.tracking import read_metrics
 
 SIZES = ("dataset.questions=160", "model.encoder_hidden_size=8", "model.embedding_size=8")
 LINE = (
@@ -34,20 +32,6 @@ LINE = (
     *("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1"),
 )  # fmt: skip
 TEXT = "who met Ann ?\tBob met Ann near Paris ."
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "answers.test.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +45,7 @@ def test_it_trains_and_writes_its_files(run: Path) -> None:
     result, losses = result_of(run), losses_of(run)
     assert (result["unit"], result["metrics"]["primary"]) == ("questions", "answer_f1")
     assert losses[-1] < losses[0] - 0.5
-    rows = rows_of(run)
+    rows = rows_of(run, "answers")
     assert result["test/answer_f1"] == pytest.approx(np.mean([row["f1"] for row in rows]), abs=1e-4)
     counts = {row["group"]: row["count"] for row in result["test/answer_f1_by_answer"]}
     missing = sum(row["answers"] == "(no answer)" for row in rows)
@@ -73,27 +57,18 @@ def test_it_trains_and_writes_its_files(run: Path) -> None:
 
 
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command_line.run_until(len(losses_of(run)) - 2, *LINE, f"hydra.run.dir={folder}")
-    assert command_line.run(f"resume={folder}") == 0
-    assert losses_of(folder) == losses_of(run)
-    assert rows_of(folder) == rows_of(run)
+    check_resumed(run, tmp_path / "run", *LINE, examples="answers")
 
 
 @pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("two", "one")]
-    with forked_ranks():
-        assert command_line.run(*LINE, "trainer.devices=2", f"hydra.run.dir={folders[0]}") == 0
-    assert command_line.run(*LINE, "trainer.micro_batches=2", f"hydra.run.dir={folders[1]}") == 0
-    assert losses_of(folders[0]) == losses_of(folders[1])
-    assert rows_of(folders[0]) == rows_of(folders[1])
+    check_ranks(tmp_path, *LINE, examples="answers")
 
 
 def test_predict_in_python_and_on_the_command_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loaded, recorded = api.load(run), rows_of(run)
+    loaded, recorded = api.load(run), rows_of(run, "answers")
     found = loaded.predict([f"{row['question']}\t{row['text']}" for row in recorded])
     assert [one.text or "(no answer)" for one in found] == [row["prediction"] for row in recorded]
     assert [one.score for one in found] == pytest.approx([row["probability"] for row in recorded], abs=1e-4)

@@ -1,7 +1,6 @@
 """Tagging: a run from training to predictions, resumed, on two ranks, and the labels of subwords."""
 
 import io
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
-from forked_ranks import forked_ranks
+from finished_runs import check_ranks, check_resumed, losses_of, result_of, rows_of
 from torch.nn import functional
 
 from seq2seq_lab import api, predict
@@ -23,7 +22,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED, TaggedBatches, TaggedTokens, TrainingWords, first_tokens
-from seq2seq_lab.tracking import read_metrics
 
 SIZES = (
     "dataset.sentences=120",
@@ -45,20 +43,6 @@ Mary B-PER
 sleeps O
 
 """
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
-    return result
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "predictions.test.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +89,12 @@ def test_the_baseline_is_the_most_frequent_tag_of_each_word(run: Path) -> None:
 
 
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command_line.run_until(len(losses_of(run)) - 2, *LINE, f"hydra.run.dir={folder}")
-    assert command_line.run(f"resume={folder}") == 0
-    assert losses_of(folder) == losses_of(run)
-    assert rows_of(folder) == rows_of(run)
+    check_resumed(run, tmp_path / "run", *LINE)
 
 
 @pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("two", "one")]
-    with forked_ranks():
-        assert command_line.run(*LINE, "trainer.devices=2", f"hydra.run.dir={folders[0]}") == 0
-    assert command_line.run(*LINE, "trainer.micro_batches=2", f"hydra.run.dir={folders[1]}") == 0
-    assert losses_of(folders[0]) == losses_of(folders[1])
-    assert rows_of(folders[0]) == rows_of(folders[1])
+    check_ranks(tmp_path, *LINE)
 
 
 def test_predict_in_python_and_on_the_command_line(

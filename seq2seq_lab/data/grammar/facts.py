@@ -71,9 +71,9 @@ class Question(NamedTuple):
 def draw_question(random: Random, no_answer_share: float) -> Question:
     """Return a text of facts and a question.
 
-    Each fact is about a different person. Values of the same kind, and other persons in clauses between a person
-    and the value, are distractors. A question without an answer asks for a relation or a value that the text has of other
-    persons only, or for a person that no fact is about.
+    Each fact is about a different person. Values of the same kind, and other people in clauses between a person and the
+    value, are distractors. A question without an answer asks about a person that has no fact, or none with this relation,
+    or it asks for the person with a value that no fact has.
 
     Args:
         no_answer_share: the probability of a question without an answer.

@@ -4,7 +4,7 @@ All draws are functions of a seed, an epoch and the position in the data, not of
 continues with the masks of the uninterrupted one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -248,6 +248,11 @@ def encode_masked(tokenizer: Tokenizer, line: str) -> list[int]:
         ]
         ids += ([EOS] if ids else []) + [token for *_, token in sorted(kept + masked)]
     return ids
+
+
+def shown_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
+    """Return the texts of tokens, one by one, with `<mask>` for a masked one."""
+    return [MASKED if token == MASK else tokenizer.tokens([token])[0] for token in ids]
 
 
 def fill(line: str, words: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from seq2seq_lab.tasks.masked_language_model.data import (
     MaskedTokens,
     encode_masked,
     fill,
+    shown_tokens,
 )
 from seq2seq_lab.tasks.masked_language_model.evaluation import MaskedPrediction, MaskedText, predict_masked
 from seq2seq_lab.tasks.tagging.data import IGNORED
@@ -119,10 +120,7 @@ class LoadedMaskedLanguageModel(Loaded):
         batch = MaskedBatches(self._texts([sentence]), self.device)(np.array([0]))
         with evaluation_context(batch, self.precision, self.device):
             maps = self.model.attention_maps(batch)
-        ids = batch.source_BS[0].tolist()
-        names = [
-            MASKED if token == MASK else self.task.vocabulary.tokenizer.tokens([token])[0] for token in ids
-        ]
+        names = shown_tokens(self.task.vocabulary.tokenizer, batch.source_BS[0].tolist())
         return draw_maps(self.folder, maps, {"encoder": (names, names)}, sentence)
 
 

@@ -5,20 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from seq2seq_lab import plots
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.models.masked_language_model import MASK
 from seq2seq_lab.tasks.evaluation import Evaluation
-from seq2seq_lab.tasks.masked_language_model.data import MASKED
+from seq2seq_lab.tasks.masked_language_model.data import shown_tokens
 from seq2seq_lab.tasks.masked_language_model.evaluation import (
     PROBABILITY,
     MaskedOutputs,
     MaskedSplit,
     probable_words,
 )
-from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report, ReportTable
+from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Report, ReportTable
 from seq2seq_lab.tasks.splits import spread
 
 SENTENCES = 8  # in the pages
@@ -59,10 +55,6 @@ class MaskedReport:
         # The texts with the most masks are shown: most have one.
         order = sorted(range(len(self.split.text)), key=lambda i: -len(self.outputs.labels[i]))[:SENTENCES]
         maps = [self._heatmap(i) for i in order]
-        first = maps[0]
-        figure = plots.draw_attention(
-            np.array(first.weights), first.columns, first.rows, first.title, first.links, scale=PROBABILITY
-        )
         errors = ReportTable(
             name="errors",
             title="most frequent errors",
@@ -72,14 +64,12 @@ class MaskedReport:
         return Report(
             examples=examples,
             tables=[errors],
-            pictures=[
-                Picture(file=f"masks.{prefix}", figure=figure, title="words for each mask", logged="masks")
-            ],
+            pictures=[maps[0].picture(f"masks.{prefix}", "words for each mask", "masks")],
             heatmaps=Heatmaps(maps=maps, name="masks"),
         )
 
     def _tokens(self, ids: Sequence[int]) -> list[str]:
-        return [MASKED if token == MASK else self.tokenizer.tokens([token])[0] for token in ids]
+        return shown_tokens(self.tokenizer, ids)
 
     def _text(self, i: int) -> str:
         tokens = self.split.tokens.tokens

@@ -139,10 +139,10 @@ class MaskedLanguageModelTask(SentenceTask):
         fixed = replace(self.masking, masked=1.0, random=0.0)
         for name in ("validation", "test"):
             text = corpus.splits[name]
-            ids[name], second = self._masked(self.tokens[name], self._pairs(text), fixed, FIXED, 0)
-            if second is not None:
-                firsts = NextSentences(torch.tensor(text.documents)).firsts
-                rows = zip(firsts.tolist(), second.tolist(), strict=True)
+            held_out = self._pairs(text)
+            ids[name], second = self._masked(self.tokens[name], held_out, fixed, FIXED, 0)
+            if held_out is not None and second is not None:
+                rows = zip(held_out.firsts.tolist(), second.tolist(), strict=True)
                 text = Sentences([f"{text.lines[i]}{TURN}{text.lines[k]}" for i, k in rows])
             texts[name] = text
         validation, test = evaluation_splits(MaskedSplit, texts, ids, limit)

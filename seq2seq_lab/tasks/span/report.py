@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq_lab import plots
 from seq2seq_lab.data.questions import context_of
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.metrics.answers import AnswerF1
 from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.labelled import LabelledSplit
-from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
+from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Report
 from seq2seq_lab.tasks.span.evaluation import ROWS, WEIGHT, SpanOutputs
 from seq2seq_lab.tasks.splits import spread
 
@@ -53,17 +52,11 @@ class SpanReport:
             return Report(examples=examples)
         maps = [self._heatmap(i) for i in spread(QUESTIONS, len(self.split.text))]
         first = next((one for one in maps if all(column for column, _ in one.links)), maps[0])
-        figure = plots.draw_attention(
-            np.array(first.weights), first.columns, first.rows, first.title, first.links, scale=WEIGHT
-        )
         return Report(
             examples=examples,
             pictures=[
-                Picture(
-                    file=f"pointers.{prefix}",
-                    figure=figure,
-                    title="where the answer of a question starts and ends",
-                    logged="pointers",
+                first.picture(
+                    f"pointers.{prefix}", "where the answer of a question starts and ends", "pointers"
                 )
             ],
             heatmaps=Heatmaps(maps=maps, name="pointers"),

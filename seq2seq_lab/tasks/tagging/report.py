@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq_lab import plots
 from seq2seq_lab.tasks.confusion import Confusion
 from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.labelled import LabelledSplit
-from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report, ReportTable
+from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Report, ReportTable
 from seq2seq_lab.tasks.splits import spread
 from seq2seq_lab.tasks.tagging.evaluation import PROBABILITY, TaggingOutputs, shown_tags
 
@@ -52,10 +51,6 @@ class TaggingReport:
         labels, predicted = np.concatenate(outputs.labels), np.concatenate(outputs.predicted)
         confusion = Confusion.of(labels, predicted, outputs.classes)
         maps = [self._heatmap(i) for i in spread(SENTENCES, len(self.split.text))]
-        first = maps[0]
-        figure = plots.draw_attention(
-            np.array(first.weights), first.columns, first.rows, first.title, first.links, scale=PROBABILITY
-        )
         errors = ReportTable(
             name="errors",
             title="most frequent errors",
@@ -67,7 +62,7 @@ class TaggingReport:
             tables=[*confusion.tables("words"), errors],
             pictures=[
                 confusion.picture(prefix),
-                Picture(file=f"tags.{prefix}", figure=figure, title="tags of a sentence", logged="tags"),
+                maps[0].picture(f"tags.{prefix}", "tags of a sentence", "tags"),
             ],
             heatmaps=Heatmaps(maps=[confusion.heatmap(), *maps], name="tags"),
         )
