@@ -126,6 +126,13 @@ class LabelledFiles(Protocol):
     def test_share(self) -> float: ...
 
 
+def refuse_without_train(dataset: LabelledFiles) -> None:
+    """Raise `UserError` for a file of validation or test without one of training, which is generated then."""
+    for name, file in (("validation", dataset.validation), ("test", dataset.test)):
+        if dataset.train is None and file is not None:
+            raise UserError(f"dataset.{name}={file} needs dataset.train=FILE. Set it too.")
+
+
 def read_labelled(
     dataset: LabelledFiles,
     read: Callable[[Path, Counter[str]], Iterable[Example]],

@@ -10,7 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.data.grammar.facts import draw_question
-from seq2seq_lab.data.labelled import AnyLabelledCorpus, Example, collect_labelled, read_labelled
+from seq2seq_lab.data.labelled import (
+    AnyLabelledCorpus,
+    Example,
+    collect_labelled,
+    read_labelled,
+    refuse_without_train,
+)
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose
 from seq2seq_lab.data.tables import Reader
@@ -97,9 +103,7 @@ class Questions:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        for name in ("validation", "test"):
-            if self.train is None and (value := getattr(self, name)) is not None:
-                raise UserError(f"dataset.{name}={value} needs dataset.train=FILE. Set it too.")
+        refuse_without_train(self)
 
     def load(self) -> QuestionCorpus:
         """Read or generate the questions. Raises `UserError` for files that cannot be used."""

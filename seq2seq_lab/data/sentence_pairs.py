@@ -9,7 +9,13 @@ from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.headers import check_columns
-from seq2seq_lab.data.labelled import Example, PairCorpus, collect_labelled, read_labelled
+from seq2seq_lab.data.labelled import (
+    Example,
+    PairCorpus,
+    collect_labelled,
+    read_labelled,
+    refuse_without_train,
+)
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose
 from seq2seq_lab.data.tables import Format, Reader, value_of
@@ -113,6 +119,7 @@ class SentencePairs:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
+        refuse_without_train(self)
 
     def load(self) -> PairCorpus:
         """Read or generate the pairs. Raises `UserError` for files that cannot be used."""

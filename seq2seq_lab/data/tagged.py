@@ -9,7 +9,13 @@ from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.labelled import Example, TaggedCorpus, collect_labelled, read_labelled
+from seq2seq_lab.data.labelled import (
+    Example,
+    TaggedCorpus,
+    collect_labelled,
+    read_labelled,
+    refuse_without_train,
+)
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose, plain_name, read_lines
 from seq2seq_lab.data.tables import SUFFIXES, Reader
@@ -68,9 +74,7 @@ class Tagged:
         check_shares(self.validation_share, self.test_share)
         for name in ("word_column", "tag_column"):
             require(getattr(self, name) != 0, f"dataset.{name}", getattr(self, name), COLUMN)
-        for name in ("validation", "test"):
-            if self.train is None and (value := getattr(self, name)) is not None:
-                raise UserError(f"dataset.{name}={value} needs dataset.train=FILE. Set it too.")
+        refuse_without_train(self)
 
     def load(self) -> TaggedCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""

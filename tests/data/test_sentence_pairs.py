@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import command_line
 import pytest
 
 from seq2seq_lab.data.sentence_pairs import CELLS, PLACES, UNDECIDED, SentencePairs, draw_pair
@@ -160,3 +161,11 @@ def test_numbers_of_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_by_line(name: str, text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         rows_of(tmp_path, name, text)
+
+
+@pytest.mark.parametrize("experiment", ["entailment", "span", "tagging"])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_file_without_one_of_training_is_refused(experiment: str, split: str) -> None:
+    """The training split would be generated, and the file left out."""
+    with pytest.raises(UserError, match=rf"^dataset\.{split}=x\.tsv needs dataset\.train=FILE"):
+        command_line.check(f"experiment={experiment}", f"dataset.{split}=x.tsv")
