@@ -6,7 +6,7 @@ Starts `python -m seq2seq_lab.studio` in another process. Prints
 
 - the time from the start to the first answer;
 - the median time of a question that needs no model, and of a question whose trace the server has kept, which is converted to
-  JSON and compressed;
+  plain data and JSON and compressed; and the time of the conversion to plain data alone;
 - how often each status code answers random requests (bodies, fields, tokens, hosts); a code of 500 or more is an error;
 - the same for ten clients that ask different questions at the same time;
 - the memory that test sentences add.
@@ -155,7 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             assert client.ask("trace", **first) == 200
             print(f"first answer after {time.perf_counter() - start:.1f} s")
             print(f"a question without a model: {1000 * median_time(client, 'sentences', run=-1):.1f} ms")
-            print(f"a trace that is kept: {1000 * median_time(client, 'trace', **first):.1f} ms")
+            kept, plain = median_time(client, "trace", **first), conversion_time(options.run, first)
+            print(
+                f"a trace that is kept: {1000 * kept:.1f} ms, {1000 * plain:.1f} ms of them for its plain data"
+            )
             report("random requests", random_requests(client, options.requests, sentences))
             report("ten clients", clients(address, options.seconds, sentences))
             before = memory(process.pid)
@@ -184,6 +187,21 @@ def median_time(client: Client, name: str, **fields: Any) -> float:
     for _ in range(REPEATS):
         start = time.perf_counter()
         client.ask(name, **fields)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def conversion_time(name: str, question: dict[str, Any]) -> float:
+    """Return the median time in seconds of converting the trace of a question to plain data."""
+    import seq2seq_lab
+    from seq2seq_lab.reporting.studio_page import ChosenSearch, shown
+
+    search = ChosenSearch(question["search"], question["size"])
+    traced = seq2seq_lab.load(name).trace(question["sentence"], search=search.settings)
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        shown(traced)
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 

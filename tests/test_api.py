@@ -291,7 +291,7 @@ def test_what_a_notebook_shows(run: LoadedTranslation) -> None:
     assert "John &lt;b&gt; sleeps ." in one._repr_html_()
     assert "attention" not in repr(one)
     shown = run._repr_html_()
-    for part in (str(run.folder), "TranslationTask", run.checkpoint, "BLEU"):
+    for part in (str(run.folder), "translation", run.checkpoint, "BLEU"):
         assert part in shown
         assert part in repr(run)
 

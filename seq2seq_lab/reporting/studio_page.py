@@ -19,6 +19,7 @@ from seq2seq_lab.config.run_folders import DEMO, is_demo
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting.frame import read
+from seq2seq_lab.reporting.runs import read_finished
 
 PAGE, STYLE, SCRIPT, SHARED = "studio.html", "studio.css", "studio.js", "shared.js"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -111,6 +112,23 @@ def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced
     return {"a": a, "b": b, **{name: plain(getattr(found, name)) for name in names}}
 
 
+def gold_links(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the gold alignments of the outputs that a run recorded with their attention, by input.
+
+    Returns:
+        "tokens": those of the output; "links": pairs of a column of the attention weights and a token.
+    """
+    try:
+        run = read_finished(folder, for_page=True)
+    except UserError:  # it has not finished: nothing is recorded
+        return {}
+    return {
+        row["title"]: {"tokens": row["rows"], "links": row["links"]}
+        for row in run.heatmaps
+        if row.get("links")
+    }
+
+
 def saved_page(
     runs: Sequence[tuple[str, Any]],
     sentences: Mapping[str, str],
@@ -135,12 +153,15 @@ def saved_page(
         "sentence": next(iter(sentences)),
         **search.fields,
     }
-    answers = []
+    gold, answers = [gold_links(run.folder) for _, run in runs], []
     for given, sentence in sentences.items():
         fields = {"sentence": given, **search.fields}
         traces = [run.trace(sentence, search=search.settings, check=check) for _, run in runs]
         for index, traced in enumerate(traces):
             answers.append({"name": "trace", "body": {"run": index, **fields}, "answer": reduced(traced)})
+            if given in gold[index]:
+                body = {"run": index, "sentence": given}
+                answers.append({"name": "gold", "body": body, "answer": gold[index][given]})
         if len(runs) == 2:
             (_, run_a), (_, run_b) = runs
             answer = compared(run_a, run_b, sentence, (traces[0], traces[1]))

@@ -13,7 +13,7 @@ from seq2seq_lab.analysis.traced import Traced
 from seq2seq_lab.data.captions import png_address
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
-from seq2seq_lab.reporting.studio_page import about
+from seq2seq_lab.reporting.studio_page import about, gold_links
 from seq2seq_lab.studio.picker import examples
 from seq2seq_lab.studio.workers import Worker
 
@@ -40,11 +40,17 @@ class Opened:
         """See `picker.examples`."""
         return examples(self.run.folder)
 
+    @functools.cached_property
+    def gold(self) -> dict[str, Any]:
+        """See `gold_links`."""
+        return gold_links(self.run.folder)
+
     @property
     def about(self) -> dict[str, Any]:
         """What the page shows of the run, and the question that it starts with."""
         rows = self.examples["rows"]
-        sentence = "" if self.run.reads_targets_only or not rows else rows[0][0]
+        inputs = [] if self.run.reads_targets_only else [row[0] for row in rows]
+        sentence = next((one for one in inputs if one in self.gold), next(iter(inputs), ""))
         search = (self.run.config.search or {}).get("_target_", "").rpartition(".")[2]
         # The tree of a greedy search has one branch.
         first = {"sentence": sentence, "search": "beam" if search == "GreedySearch" else "own", "size": 5}

@@ -66,6 +66,13 @@ def sentences(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     return (), lambda check: one.examples
 
 
+def gold(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
+    """Return the recorded gold alignment of a test sentence, see `gold_links`; None if there is none."""
+    _, one = studio.run_of(fields)
+    sentence = fields.text("sentence", LONGEST_TEXT)
+    return (), lambda check: one.gold.get(sentence)
+
+
 def search_of(fields: Fields) -> ChosenSearch:
     """Return the search that a question chooses."""
     return ChosenSearch(fields.choice("search", [*SEARCHES], "own"), fields.integer("size", 1, WIDEST, 5))
@@ -218,6 +225,7 @@ def export(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
 QUESTIONS: dict[str, Question] = {
     "runs": runs,
     "sentences": sentences,
+    "gold": gold,
     "trace": trace,
     "alternatives": alternatives,
     "contrast": contrast,

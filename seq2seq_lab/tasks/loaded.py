@@ -137,7 +137,7 @@ class Loaded(OneInput):
         """Return what identifies the run, and its primary metric on the validation and test set."""
         result = self.result or {}
         status = result.get("status", "not ended")
-        facts = [("run", str(self.folder)), ("task", type(self.task).__name__), ("status", str(status))]
+        facts = [("run", str(self.folder)), ("task", self.task_name), ("status", str(status))]
         metric = next(one for one in self.task.metrics if one.name == self.task.primary)
         for split in ("val", "test"):
             value = result.get(f"{split}/{metric.name}")

@@ -41,9 +41,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(studio: Studio, *hosts: str) -> Iterator[Client]:
+def serving(studio: Studio, *hosts: str, port: int = 0) -> Iterator[Client]:
     """Serve a studio during the block."""
-    with listen(0) as listening:
+    with listen(port) as listening:
         port = listening.getsockname()[1]
         gate = Gate(port, hosts)
         running = server(studio, gate)

@@ -8,6 +8,7 @@ from demo_models import demo, demo_with
 from extras import needs
 from studios import Client, serving
 
+from seq2seq_lab.reporting.studio_page import gold_links
 from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.questions import Studio
 
@@ -132,6 +133,14 @@ def test_by_mouse(page: Any) -> None:
     assert page.input_value("#sentence") == page.inner_text("#picker tbody tr:nth-child(3) button")
 
 
+def test_the_gold_alignment_of_a_recorded_output_is_drawn(page: Any) -> None:
+    assert page.query_selector_all("#words .gold") == []
+    ask(page, next(iter(gold_links(demo().folder))))
+    assert len(page.query_selector_all("#words .gold")) >= 5
+    page.click("#map summary")
+    assert "gold alignment" in page.inner_text("#map table")
+
+
 def test_by_keyboard(page: Any) -> None:
     first = output(page)
 
@@ -198,12 +207,20 @@ def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
     saved.close()
 
 
-def test_the_page_says_that_the_server_does_not_answer(chromium: Any) -> None:
-    with serving(Studio([Opened("demo", demo())])) as one:
-        page = chromium.new_page()
+def test_the_page_continues_when_the_server_is_back(chromium: Any) -> None:
+    studio = Studio([Opened("demo", demo())])
+    with serving(studio) as one:
+        page = chromium.new_context().new_page()
         page.goto(f"http://127.0.0.1:{one.port}/?token={one.gate.token}")
         page.wait_for_selector("#words svg")
-        assert not page.is_visible("#down")
     page.wait_for_selector("#down", timeout=3000)
     assert "--port" in page.inner_text("#down")
-    page.close()
+    with serving(studio, port=one.port) as again:
+        page.wait_for_selector("#down:has-text('started again')")
+        opened = page.context.new_page()
+        opened.goto(f"http://127.0.0.1:{again.port}/?token={again.gate.token}")
+        page.wait_for_selector("#down", state="hidden")
+        ask(page, SENTENCE)
+        assert page.input_value("#sentence") == SENTENCE
+        assert not page.is_visible("#problem")
+    page.context.close()

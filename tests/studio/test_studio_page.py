@@ -75,6 +75,17 @@ def test_a_saved_page_has_the_numbers_of_the_methods_and_needs_nothing_else() ->
     assert "<iframe srcdoc=" in page._repr_html_()
 
 
+def test_the_page_of_the_docs_has_the_scripts_of_today() -> None:
+    def parts(page: str) -> tuple[str, set[str]]:
+        (packed,) = re.findall(r'id="saved-answers">([^<]*)<', page)
+        answers = json.loads(gzip.decompress(base64.b64decode(packed)))["answers"]
+        fields = {name for one in answers if one["name"] == "trace" for name in one["answer"]}
+        return re.sub(r"<title>[^<]*", "", page.replace(packed, "")), fields
+
+    docs = (Path(__file__).parents[2] / "docs" / "studio.html").read_text("utf-8")
+    assert parts(docs) == parts(demo().show(SENTENCES).html), "export docs/studio.html again"
+
+
 def test_a_saved_page_of_twenty_sentences_is_small(tmp_path: Path) -> None:
     run = demo()
     sentences = [row[0] for row in examples(run.folder)["rows"][:20]]

@@ -12,6 +12,7 @@ from studios import Client, serving
 import seq2seq_lab
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.reporting import studio_page
+from seq2seq_lab.reporting.runs import read_finished
 from seq2seq_lab.studio import questions, server, workers
 from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.questions import Studio
@@ -269,6 +270,14 @@ def test_the_answers_are_those_of_the_methods(client: Client) -> None:
     explained = run.attribute(SENTENCE, traced.best.text, ["occlusion"], against).as_json()
     found = answer(client, "contrast", **body, **given)
     assert found == as_sent({"words": explained["words"], "scores": explained["scores"]["occlusion"][2]})
+
+
+def test_the_gold_alignment_is_the_recorded_one(client: Client) -> None:
+    first, *_ = (row for row in read_finished(demo().folder, for_page=True).heatmaps if row.get("links"))
+    found = answer(client, "gold", run=0, sentence=first["title"])
+    assert found == as_sent({"tokens": first["rows"], "links": first["links"]})
+    assert [token.text for token in demo().trace(first["title"]).best.tokens] == found["tokens"]
+    assert answer(client, "gold", run=0, sentence=SENTENCE) is None
 
 
 def test_the_neighbors_are_those_of_the_method(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

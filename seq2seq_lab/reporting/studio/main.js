@@ -6,11 +6,11 @@ import { drawMap } from "./map.js";
 import { showPicker } from "./picker.js";
 import { drawStep, scopeOf, TABS } from "./step.js";
 import { drawTree, treeTable } from "./tree.js";
-import { columnsOf, drawWords, outputWords, wordOf, wordsTable } from "./words.js";
+import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from "./words.js";
 
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
-let now = -1, runs = [], live = true, traced = null, step = 0, tab = "next", byWord = true, maps = {};
+let now = -1, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = true, maps = {};
 
 const shown = () => versions[now];
 const SIZED = { beam: ["search=beam", "search.size=#", "search.nbest=#"], sampling: ["search=sampling", "search.nbest=#"], greedy: ["search=greedy"], own: [] };
@@ -30,9 +30,10 @@ async function go(changes, label) {
 async function show(version, accept) {
   document.body.setAttribute("aria-busy", "true");
   try {
-    const answer = await ask("trace", bodyOf(version));
+    const answer = await ask("trace", bodyOf(version)), links = await goldLinks(version, answer);
     accept();
     traced = answer;
+    gold = links;
     version.logProb = answer.outputs[0]?.log_prob ?? null;
     at("problem").hidden = true;
     step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
@@ -46,6 +47,14 @@ async function show(version, accept) {
   } finally {
     document.body.removeAttribute("aria-busy");
   }
+}
+
+/* The gold links between the tokens of the source and of the best output, if the run recorded this output with them. */
+async function goldLinks({ run, sentence }, answer) {
+  const body = { run, sentence }, output = answer.outputs[0];
+  if (!output?.attention || !live && !hasAnswer("gold", body)) return [];
+  const known = await ask("gold", body);
+  return known && known.tokens.every((text, i) => text === output.tokens[i]?.text) ? known.links : [];
 }
 
 function back(to) {
@@ -124,9 +133,9 @@ function marked() {
 }
 
 function views() {
-  drawWords(at("words"), traced, { step, marked: marked(), pick, attend });
+  drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}`;
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}${gold.length ? " Dotted here, outlined in the heatmap: the gold alignment." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();
@@ -184,7 +193,7 @@ function heatmaps() {
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
     element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1; beside it the sums on <sos>, <eos> and punctuation" : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
-  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, margins, row: words ? wordOf(output, step) : step,
+  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step,
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 

@@ -16,7 +16,7 @@ export function moved(weights, column, weight) {
   return weights.map((one, i) => i === column ? value : rest > 0 ? one * (1 - value) / rest : (1 - value) / Math.max(1, weights.length - 1));
 }
 
-export function drawMap(container, { x, y, z, margins = {}, color = viridis, row = null, pick = () => {}, edit = null, name = "map" }) {
+export function drawMap(container, { x, y, z, links = [], margins = {}, color = viridis, row = null, pick = () => {}, edit = null, name = "map" }) {
   const values = element("p", { className: "values", ariaLive: "polite" }), canvas = element("canvas", { tabIndex: 0 });
   const cell = Math.max(x.length > 150 ? 5 : 13, Math.min(28, Math.floor(Math.max(320, container.clientWidth - LABEL - 180) / x.length))), sums = Object.entries(margins);
   const rtl = isRtl(x.filter((text) => !text.startsWith("<"))), named = cell >= 9;
@@ -41,6 +41,11 @@ export function drawMap(container, { x, y, z, margins = {}, color = viridis, row
       pen.fillStyle = color(weight);
       pen.fillRect(across(j), above + cell * i, cell + .4, cell + .4);
     }));
+    for (const [lineWidth, color] of [[4, "#000"], [2, "#fff"]]) for (const [column, i] of links) {
+      pen.strokeStyle = color;
+      pen.lineWidth = lineWidth;
+      pen.strokeRect(across(column) + 1, above + cell * i + 1, cell - 2, cell - 2);
+    }
     pen.textBaseline = "middle";
     if (named) y.forEach((name, i) => {
       pen.fillStyle = text;
@@ -117,10 +122,10 @@ export function drawMap(container, { x, y, z, margins = {}, color = viridis, row
     say();
   };
   canvas.onfocus = canvas.onblur = paint;
-  container.append(values, element("div", { className: "scroll" }, canvas), rowTable({ x, y, z, links: [], scale: color === viridis ? "attention weight" : "" }));
+  container.append(values, element("div", { className: "scroll" }, canvas), rowTable({ x, y, z, links, scale: color === viridis ? "attention weight" : "" }));
   paint();
   if (name === "map") shown = { paint, words: y.length, choose: (index) => { if (index !== null && index < y.length) at = { ...at, row: index }; } };
-  return { paint, svg: (title) => heatmapSvg({ x, y, z, links: [], directions: [rtl ? "rtl" : "ltr", "ltr"], color }, title) };
+  return { paint, svg: (title) => heatmapSvg({ x, y, z, links, directions: [rtl ? "rtl" : "ltr", "ltr"], color }, title) };
 }
 
 onPoint((side, index) => {

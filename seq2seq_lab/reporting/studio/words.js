@@ -50,8 +50,14 @@ function drawImage(container, source, output) {
 }
 let onImage = () => {};
 
-/* Draw into an element. `chosen`: the step; `marked`: the words that differ from an earlier output; `pick(step)`, `attend(column)`. */
-export function drawWords(container, traced, { step, marked = new Set(), pick, attend }) {
+/* Gold links between tokens as (column, row) cells between words. */
+export function wordLinks({ source, outputs: [output] }, links) {
+  const found = links.map(([column, row]) => [source.tokens[column]?.word, output.tokens[row]?.word]).filter((pair) => pair.every((word) => typeof word === "number"));
+  return [...new Map(found.map(([column, row]) => [`${column},${row}`, [column + 1, row]])).values()];
+}
+
+/* Draw into an element. `step`: the chosen one; `gold`: (column, word) pairs; `marked`: the words that differ from an earlier output; `pick(step)`, `attend(column)`. */
+export function drawWords(container, traced, { step, gold = [], marked = new Set(), pick, attend }) {
   container.replaceChildren();
   onImage = () => {};
   if (!traced.outputs.length) return;
@@ -64,12 +70,16 @@ export function drawWords(container, traced, { step, marked = new Set(), pick, a
   const linked = over.length && output.links.length ? LINKS : 8, base = above + linked + BARS, below = labelHeight(words.map((one) => one.text), bottom.turned);
   const figure = svg("svg", { width, height: base + below + 4, viewBox: `0 0 ${width} ${base + below + 4}`, role: "group", "aria-label": "source and output words" });
   const busy = Math.max(over.length, words.length) > 30 ? .25 : 0; // links thin out
+  const curve = (column, word) => {
+    const x = top.centers[column], y = bottom.centers[word], from = above, to = above + linked, middle = (from + to) / 2;
+    return `M${x} ${from}C${x} ${middle} ${y} ${middle} ${y} ${to}`;
+  };
   const links = output.links.filter((one) => one.weight >= busy && over.length && one.word < words.length).map((one) => {
-    const x = top.centers[one.column], y = bottom.centers[one.word], from = above, to = above + linked, middle = (from + to) / 2;
-    const path = svg("path", { class: "link", d: `M${x} ${from}C${x} ${middle} ${y} ${middle} ${y} ${to}`, "stroke-width": Math.max(.6, 5 * one.weight), opacity: .25 + .75 * one.weight });
+    const path = svg("path", { class: "link", d: curve(one.column, one.word), "stroke-width": Math.max(.6, 5 * one.weight), opacity: .25 + .75 * one.weight });
     figure.append(path);
     return { path, ...one };
   });
+  figure.append(...gold.map(([column, word]) => svg("path", { class: "gold", d: curve(column, word) })));
   const group = (className, label) => svg("g", { class: className, role: "button", "aria-label": label });
   const heads = over.map((text, i) => {
     const made = group("word", text);
