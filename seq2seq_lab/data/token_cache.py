@@ -20,6 +20,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers.base import SPECIALS, UNK
 from seq2seq_lab.data.words import has_attached
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import FolderInUseError, lock_folder, sha256
@@ -170,6 +171,9 @@ def changes_of(texts: Mapping[str, Sequence[str]], about: object, options: Mappi
         "rules 3": any(map(has_attached, texts.values())),  # of `Tokenizer.rules`
         "final sigma": small and any("Σ" in line for lines in texts.values() for line in lines),
         "case by language": any(isinstance(one, str) and language_code(one) in CASES for one in labels),
+        "unknown in the text": any(
+            SPECIALS[UNK] in (line.lower() if small else line) for lines in texts.values() for line in lines
+        ),
     }
     return [name for name, applies in changes.items() if applies]
 

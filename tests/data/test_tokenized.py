@@ -182,6 +182,9 @@ def test_the_key_depends_on_the_format_and_not_on_the_order_of_options(
         ("ΟΔΟΣ", "el", True, True),
         ("ΟΔΟΣ", "el", False, False),
         ("ev", "tr", True, True),
+        ("a <unk> b", "en", False, True),
+        ("a <UNK> b", "en", False, False),
+        ("a <UNK> b", "en", True, True),
     ],
 )
 def test_only_texts_whose_tokens_have_changed_have_another_key_than_in_earlier_versions(

@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 class Tokenizer(ABC):
     """Converts lines of text to ids and back. Ids 0 to 3 are `SPECIALS` in every vocabulary.
 
-    The name of a special token in the text is text: no line is encoded to `<pad>`, `<sos>` or `<eos>`. The `tokenizers`
-    library stores the vocabulary. A subclass keeps each argument of its constructor in an attribute of the same name.
+    The name of a special token in the text is text: no line is encoded to `<pad>`, `<sos>` or `<eos>`. `<unk>` is the
+    unknown type if it is a token of a `VocabularyTokenizer`. The `tokenizers` library stores the vocabulary. A subclass
+    keeps each argument of its constructor in an attribute of the same name.
     """
 
     joint: bool

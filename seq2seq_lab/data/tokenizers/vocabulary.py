@@ -28,7 +28,7 @@ ESCAPED_JOINER = f"<{JOINER}>"
 
 
 class VocabularyTokenizer(Tokenizer):
-    """Each token is a type; a token that is rare or new is unknown.
+    """Each token is a type; a token that is rare or new is unknown, and so is `<unk>` in the text.
 
     A subclass implements how a line is cut (`_pieces`) and which tokens have a space between them (`_apart`).
     """
@@ -55,6 +55,7 @@ class VocabularyTokenizer(Tokenizer):
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(self._cut(line))
+        counts.pop(SPECIALS[UNK], None)
         frequent = [token for token, count in counts.items() if count >= self.min_frequency]
         frequent.sort(key=lambda token: (-counts[token], token))
         ordered = [*SPECIALS, *map(_stored, frequent)]
@@ -111,7 +112,7 @@ class VocabularyTokenizer(Tokenizer):
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
         self._tokens = [*SPECIALS, *map(_read, self._names)]
-        # Without the special tokens: "<eos>" in the text is an ordinary token.
+        # Without the special tokens: "<eos>" in the text is an ordinary token, and so is "<unk>" to earlier versions.
         self._ids = {token: index for index, token in enumerate(self._tokens) if index >= len(SPECIALS)}
 
 

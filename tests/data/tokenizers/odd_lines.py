@@ -19,7 +19,7 @@ ODD = [
     "L'homme qui dort n'est pas là, aujourd’hui !",
     "« Qu'est-ce que c'est ? » (rien...)",
     '"Don\'t!" she said: "it\'s 3.5 o\'clock" -- well-known',
-    "@@ a@@ b <eos> </s> <unk> <pad> <sos> snake_case #1",
+    "@@ a@@ b <eos> </s> x<unk> <pad> <sos> snake_case #1",
     "<eos>",
     "literal ￭ and ￭￭ and a￭b <￭> <<￭>> joiners￭ ￭too",
     "literal ▁ and ▁a▁ Ġ",

@@ -1,13 +1,15 @@
 """Where word, char and whitespace cut a line, and what they do with what they do not know."""
 
+import json
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 import regex
 from odd_lines import ODD, make, trained
 
-from seq2seq_lab.data.tokenizers import UNK, Tokenizer, WordTokenizer
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer, WordTokenizer, load_tokenizer
 
 
 def pieces(tokenizer: Tokenizer, line: str) -> list[str | None]:
@@ -78,7 +80,7 @@ def test_char_rare_characters_are_unknown() -> None:
 
 def test_whitespace_cuts_only_at_spaces() -> None:
     tokenizer = make("whitespace", min_frequency=1)
-    line = "sub@@ word ( 10\u00a0000 ) <unk> ￭\t."
+    line = "sub@@ word ( 10\u00a0000 ) <pad> ￭\t."
     tokenizer.train([line])
     (ids,) = tokenizer.encode([line])
     assert tokenizer.tokens(ids) == [
@@ -87,11 +89,29 @@ def test_whitespace_cuts_only_at_spaces() -> None:
         "(",
         "10<U+00A0>000",
         ")",
-        "<unk>",
+        "<pad>",
         "￭<U+0009>.",
     ]
     assert UNK not in ids
     assert tokenizer.decode(ids) == line
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_unk_in_the_text_is_the_unknown_type(lowercase: bool, tmp_path: Path) -> None:
+    tokenizer = make("whitespace", min_frequency=1, lowercase=lowercase)
+    tokenizer.train(["a a <unk> <UNK> <unk>"])
+    other = UNK if lowercase else 5
+    assert tokenizer.encode(["<unk> a <UNK> zebra"]) == [[UNK, 4, other, UNK]]
+    assert tokenizer.size == (5 if lowercase else 6)
+    # The vocabulary of an earlier version has the type <unk> of the text beside the unknown one.
+    tokenizer.save(tmp_path, "x")
+    path = tmp_path / "x.json"
+    saved = json.loads(path.read_text("utf-8"))
+    saved["model"]["vocab"][" <unk>"] = tokenizer.size
+    path.write_text(json.dumps(saved), "utf-8")
+    earlier = load_tokenizer(tmp_path, "x")
+    assert earlier.encode(["<unk> zebra"]) == [[tokenizer.size, UNK]]
+    assert earlier.tokens([tokenizer.size]) == ["<unk>"]
 
 
 @pytest.mark.parametrize("name", ["word", "char", "whitespace", "spacy"])

@@ -92,7 +92,7 @@ def test_lowercase_keeps_the_spans_of_the_line(name: str) -> None:
 
 @every_tokenizer
 def test_specials_named_in_the_text_are_text(name: str, tmp_path: Path) -> None:
-    line = "<eos> <sos> <pad> <unk>"
+    line = "<eos> <sos> <pad> x<unk>"
     tokenizer = make(name)
     tokenizer.train([line] * 50)
     tokenizer.save(tmp_path, "x")

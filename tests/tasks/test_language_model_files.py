@@ -1,0 +1,66 @@
+"""Files in the formats of the Penn Treebank and WikiText-2: one unknown type, and refused if damaged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq_lab.config.compose import compose_run
+from seq2seq_lab.data.tokenizers import EOS, SOS, UNK
+from seq2seq_lab.data.words import words as spans_of_words
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tasks.parts import build_task
+
+PENN_TREEBANK = " aer banknote <unk> N \n mr. <unk> is chairman of <unk> n.v. \n"
+WIKITEXT_2 = (
+    " \n = Robert <unk> = \n \n Robert <unk> is an English film @-@ actor . \n \n = = Career = = \n \n"
+)
+LINES = {
+    PENN_TREEBANK: ["aer banknote <unk> N", "mr. <unk> is chairman of <unk> n.v."],
+    WIKITEXT_2: ["= Robert <unk> =", "Robert <unk> is an English film @-@ actor .", "= = Career = ="],
+}
+SPLITS = {"path": "ptb.train.txt", "validation": "ptb.valid.txt", "test": "ptb.test.txt"}
+each_format = pytest.mark.parametrize("text", LINES, ids=["penn_treebank", "wikitext_2"])
+
+
+def task_of(folder: Path) -> Any:
+    files = [f"dataset.{key}={folder / name}" for key, name in SPLITS.items()]
+    line = ["task=language_model", "tokenizer=whitespace", "tokenizer.min_frequency=1", *files]
+    return build_task(compose_run(line).config)
+
+
+@each_format
+def test_unk_in_the_text_is_the_unknown_type(text: str, tmp_path: Path) -> None:
+    lines, copies = LINES[text], {"path": 3, "validation": 1, "test": 1}
+    for key, name in SPLITS.items():
+        changed = text.replace(" is ", " was ") if key == "test" else text
+        (tmp_path / name).write_text(changed * copies[key], "utf-8")
+    task = task_of(tmp_path)
+    task.load(tmp_path / "cache", None, None)
+    corpus, tokenizer = task.corpus, task.vocabulary.tokenizer
+    assert [line.strip() for line in corpus.validation.lines] == lines
+    assert corpus.counts["blank_lines"] == sum(copies.values()) * (text.count("\n") - len(lines))
+    assert corpus.validation.documents == ([0, 0] if text == PENN_TREEBANK else [1, 2, 3])
+    assert [len(spans_of_words(line)) for line in lines] == [len(line.split()) for line in lines]
+    words = [word for line in lines for word in line.split()]
+    types = sorted({*words} - {"<unk>"}, key=lambda word: (-words.count(word), word))
+    assert tokenizer.types == ("<unk>", "<pad>", "<sos>", "<eos>", *types)
+    id_of = {word: 4 + index for index, word in enumerate(types)} | {"<unk>": UNK}
+    expected = [token for line in lines for token in (SOS, *map(id_of.get, line.split()), EOS)]
+    assert task.tokens["validation"].tokens.tolist() == expected
+    unknown = {name: int((tokens.tokens == UNK).sum()) for name, tokens in task.tokens.items()}
+    count = words.count("<unk>")
+    assert unknown == {"train": 3 * count, "validation": count, "test": count + 1}
+
+
+@each_format
+@pytest.mark.parametrize("bad", [b"\xff", b"\0", b"\r "], ids=["encoding", "nul", "carriage_return"])
+@pytest.mark.parametrize("key", SPLITS)
+def test_a_damaged_file_is_refused_with_its_line(key: str, bad: bytes, text: str, tmp_path: Path) -> None:
+    good = text.encode() * 20
+    for name in SPLITS.values():
+        (tmp_path / name).write_bytes(good)
+    (tmp_path / SPLITS[key]).write_bytes(good + text.encode().replace(b"<unk>", b"<u" + bad + b"nk>", 1))
+    line = 20 * text.count("\n") + text[: text.index("<unk>")].count("\n") + 1
+    with pytest.raises(UserError, match=rf"dataset\.{key}=.*line {line}\b"):
+        _ = task_of(tmp_path).corpus
