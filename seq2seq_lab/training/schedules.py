@@ -41,6 +41,10 @@ class Schedule(ABC):
             history: the score of each validation so far.
         """
 
+    def epoch_factor(self, epoch: int) -> float:
+        """Return a further factor for all steps of an epoch, counted from 0."""
+        return 1.0
+
     def momentum(self, step: int, total: int) -> float | None:
         """Return the value of SGD's momentum or Adam's first beta; None keeps the optimizer's own."""
         return None
@@ -51,6 +55,19 @@ class Constant(Schedule):
 
     def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return 1.0
+
+
+class EpochDecay(Constant):
+    """The full rate for `constant_epochs` epochs, then times `factor` at the start of each epoch (Zaremba 2014, §4.1)."""
+
+    def __init__(
+        self, constant_epochs: Annotated[int, Within(0)], factor: Annotated[float, Above(0, 1)]
+    ) -> None:
+        self.constant_epochs = constant_epochs
+        self.reduction = factor
+
+    def epoch_factor(self, epoch: int) -> float:
+        return self.reduction ** max(0, epoch + 1 - self.constant_epochs)
 
 
 class Warmup(Schedule):

@@ -126,6 +126,7 @@ class TrainingStep:
 
     def _set_rate(self, state: TrainState) -> None:
         factor = self.schedule.factor(state.step, self.total, state.scores)
+        factor *= self.schedule.epoch_factor(state.epoch)
         momentum = self.schedule.momentum(state.step, self.total)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor

@@ -177,6 +177,7 @@ RANGES = {
         "final_factor": [-1.0],
         "momentum": [[0.9], [0.85, 1.0]],
     },
+    "schedule=epoch_decay": {"constant_epochs": [-1], "factor": [-1.0, 0.0, 1.0]},
     "schedule=plateau": {"factor": [-1.0, 0.0, 1.0], "patience": [-1]},
     "search=greedy": {"max_length_factor": [-0.1], "max_length_extra": [0]},
     "search=sampling": {

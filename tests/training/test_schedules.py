@@ -8,6 +8,7 @@ from torch import nn
 from seq2seq_lab.training.schedules import (
     Constant,
     Cosine,
+    EpochDecay,
     InverseSquareRoot,
     OneCycle,
     Plateau,
@@ -124,6 +125,17 @@ def test_the_first_step_has_a_positive_rate_and_none_exceeds_the_maximum(
     factors = [schedule.factor(step, total, []) for step in range(total)]
     assert factors[0] > 0
     assert all(0 <= factor <= 1 for factor in factors)
+
+
+@pytest.mark.parametrize(("constant", "decay"), [(6, 1.2), (0, 2.0), (14, 1.15)])
+def test_epoch_decay_divides_the_rate_after_the_constant_epochs(constant: int, decay: float) -> None:
+    """Zaremba 2014, §4.1: "after 6 epochs we decrease it by a factor of 1.2 after each epoch"."""
+    schedule, rate = EpochDecay(constant, 1 / decay), 1.0
+    for epoch in range(39):
+        if epoch + 1 > constant:
+            rate /= decay
+        assert schedule.epoch_factor(epoch) == pytest.approx(rate, rel=1e-12)
+        assert schedule.factor(epoch, 39, []) == Constant().epoch_factor(epoch) == 1.0
 
 
 HISTORIES: list[Sequence[float]] = [

@@ -38,7 +38,7 @@ from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training import step as step_module
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
-from seq2seq_lab.training.schedules import Plateau
+from seq2seq_lab.training.schedules import EpochDecay, Plateau
 from seq2seq_lab.training.state import StepResult, TrainState
 from seq2seq_lab.training.step import start_momentum
 from seq2seq_lab.training.trainer import Trainer
@@ -353,6 +353,18 @@ def test_patience_and_plateau_count_a_lower_loss_as_an_improvement(make: Callabl
     assert [row["train/learning_rate"] for _, row in rows(trainer)][::STEPS] == pytest.approx(
         [3e-3] * 4 + [1.5e-3]
     )
+
+
+def test_the_rate_decays_by_epoch_also_in_a_longer_run(make: Callable[..., Trainer]) -> None:
+    scores = (1.0,) * 20
+    first = make(scores, max_epochs=2, validate_every=0.5)
+    longer = make(scores, max_epochs=4, max_steps=17, validate_every=0.5)
+    first.step.schedule = longer.step.schedule = EpochDecay(constant_epochs=1, factor=0.5)
+    first.fit()
+    longer.load(checkpoint.newest(first.checkpoints.folder))
+    longer.fit()
+    rates = [row["train/learning_rate"] for trainer in (first, longer) for _, row in rows(trainer)]
+    assert rates == pytest.approx([3e-3] * STEPS + [1.5e-3] * STEPS + [0.75e-3] * STEPS + [0.375e-3] * 2)
 
 
 def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Trainer]) -> None:
