@@ -1,6 +1,6 @@
 """Dialogues of several turns: generated ones whose answer depends on an earlier turn, or files of JSON lines."""
 
-import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple
 from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
-from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
+from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
+from seq2seq_lab.data.text import SPLITS, OnBadPair, find_problem, new_counts, usable
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import parse_json
@@ -65,6 +65,10 @@ REMARKS = (
     "tell me more.",
 )
 
+EXAMPLE = (
+    'Write one dialogue per line, for example ["how are you?", "fine."], or with speakers '
+    '[{"speaker": "ann", "text": "how are you?"}, …]'
+)
 REMARKED = 0.5  # share of remarks among the turns that do not state the fact
 
 
@@ -101,7 +105,7 @@ class Turn(NamedTuple):
 
     Attributes:
         dialogue: the line number of the dialogue in its file.
-        context: the turns before it, with the names of their speakers.
+        context: the last turns before it, with the names of their speakers.
         response: its text.
         before: the text of the last turn of the context.
     """
@@ -124,6 +128,9 @@ class Dialogue:
         path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or compressed; see
             `read_dialogues`. None to generate dialogues.
         encoding: of the files; see `read_lines`.
+        on_bad_pair: what to do with a response in a file that cannot be used; see `read_dialogues` and `usable`.
+        turns: the number of turns of a context, the last ones before the response; None: all. The turn that decides the
+            response to a generated dialogue may then be outside the context.
         language: the code of the language; "en" for generated dialogues.
         train: the number of generated dialogues; also `validation` and `test`.
         max_distance: the greatest distance of the deciding turn from the question.
@@ -137,6 +144,8 @@ class Dialogue:
     licence: ClassVar[str] = GENERATED
     path: str | None
     encoding: str | None
+    on_bad_pair: OnBadPair
+    turns: Count | None
     language: str
     train: Count
     validation: Count
@@ -158,14 +167,17 @@ class Dialogue:
         """Read or generate the dialogues.
 
         Raises:
-            UserError: a file is missing or cannot be read.
+            UserError: a file is missing or cannot be read, or has a turn that cannot be used.
         """
-        train, validation, test = (self._split(name) for name in SPLITS)
-        return DialogueCorpus(self.language, self.language, train, validation, {"test": test})
+        counts = new_counts()
+        train, validation, test = (self._split(name, counts) for name in SPLITS)
+        return DialogueCorpus(self.language, self.language, train, validation, {"test": test}, counts)
 
-    def _split(self, name: str) -> DialogueText:
+    def _split(self, name: str, counts: Counter[str]) -> DialogueText:
         if self.path is not None:
-            turns = [*read_dialogues(find_split(Path(self.path).expanduser(), name), self.encoding)]
+            file = find_split(Path(self.path).expanduser(), name)
+            candidates = read_dialogues(file, counts, self.turns, self.encoding)
+            turns = [*usable(candidates, str(file), self.on_bad_pair, counts)]
             return DialogueText(
                 [turn.context for turn in turns],
                 [turn.response for turn in turns],
@@ -175,7 +187,7 @@ class Dialogue:
         random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
         examples = [self.draw(random) for _ in range(getattr(self, name))]
         return DialogueText(
-            [TURN.join(one.context) for one in examples],
+            [TURN.join(one.context[-(self.turns or 0) :]) for one in examples],
             [one.response for one in examples],
             phenomena=[frozenset({one.phenomenon}) for one in examples],
             distances=[one.distance for one in examples],
@@ -218,32 +230,39 @@ def find_split(folder: Path, name: str) -> Path:
     )
 
 
-def read_dialogues(path: Path, encoding: str | None = None) -> Iterator[Turn]:
-    """Yield each turn but the first of each dialogue.
+def read_dialogues(
+    path: Path, counts: Counter[str], window: int | None = None, encoding: str | None = None
+) -> Iterator[tuple[Turn, str]]:
+    """Yield (turn, problem or "") for each turn but the first of each dialogue, and once for a line of another format.
 
     Each line of the file is a dialogue: a JSON array of at least two turns. A turn is a text, or an object with the text as
-    `text` and the name of its speaker as `speaker`, which then precedes the text in contexts: "ann: how are you?".
+    `text` and the name of its speaker as `speaker`, which then precedes the text in contexts: "ann: how are you?". A turn
+    cannot be used if it or a turn of its context has a problem, such as an empty text.
 
-    Raises:
-        UserError: a line has another format.
+    Args:
+        counts: see `new_counts`.
+        window: the number of turns of a context; None: all turns before the response.
+        encoding: see `read_lines`.
     """
-    for line_number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
+    for line_number, (line, problem) in enumerate(read_lines(path, counts, encoding=encoding), start=1):
         try:
-            turns = parse(line) if not problem else None
+            turns = parse(line, counts) if not problem else []
         except (ValueError, RecursionError) as error:
-            turns, problem = None, str(error)
-        if turns is None:
-            raise UserError(
-                f"{path} line {line_number}: {problem}. Write one dialogue per line, for example "
-                f'["how are you?", "fine."], or with speakers [{{"speaker": "ann", "text": "how are you?"}}, …].'
-            )
-        context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
+            turns, problem = [], f"{error}. {EXAMPLE}"
+        if problem:
+            yield Turn(line_number, "", "", ""), f"{path} line {line_number}: {problem}"
+        context = [f"{speaker}: {text}" if speaker else text for speaker, text, _ in turns]
         for end in range(1, len(turns)):
-            yield Turn(line_number, TURN.join(context[:end]), turns[end][1], turns[end - 1][1])
+            start = max(0, end - window) if window else 0
+            wrong = next((found for *_, found in turns[start : end + 1] if found), "")
+            turn = Turn(line_number, TURN.join(context[start:end]), turns[end][1], turns[end - 1][1])
+            yield turn, f"{path} line {line_number}: {wrong}" if wrong else ""
 
 
-def parse(line: str) -> list[tuple[str, str]]:
-    """Return (speaker or "", text) of each turn of a dialogue in JSON, in Unicode NFC; runs of white space become one space.
+def parse(line: str, counts: Counter[str]) -> list[tuple[str, str, str]]:
+    """Return (speaker or "", text, problem or "") of each turn of a dialogue in JSON.
+
+    Texts are in Unicode NFC; runs of white space become one space.
 
     Raises:
         ValueError: the line has another format.
@@ -256,10 +275,11 @@ def parse(line: str) -> list[tuple[str, str]]:
         entry = {"text": turn} if isinstance(turn, str) else turn
         if not isinstance(entry, dict) or not {"text"} <= entry.keys() <= {"text", "speaker"}:
             raise ValueError(f"turn {index} is neither a text nor an object with text and speaker")
+        problem = ""
         for key, value in entry.items():
-            text = unicodedata.normalize("NFC", " ".join(value.split())) if isinstance(value, str) else value
+            text = compose(" ".join(value.split()), counts) if isinstance(value, str) else value
             if wrong := find_problem(text):
-                raise ValueError(f"turn {index}, {key}: {wrong}")
+                problem, text = problem or f"turn {index}, {key}: {wrong}", ""
             entry[key] = text
-        turns.append((entry.get("speaker", ""), entry["text"]))
+        turns.append((entry.get("speaker", ""), entry["text"], problem))
     return turns

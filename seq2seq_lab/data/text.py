@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 OnBadPair = Literal["error", "drop"]
 SplitName = Literal["train", "validation", "test"]
+Item = TypeVar("Item")
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 EMPTY = "the sentence is empty"
@@ -116,16 +117,25 @@ def find_problem(value: object) -> str:
 def usable_pairs(
     candidates: Iterable[tuple[str, str, str]], name: str, on_bad_pair: OnBadPair, counts: Counter[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of each (source, target, problem) without a problem.
+    """Yield (source, target), in Unicode NFC, of each (source, target, problem) without a problem; see `usable`."""
+    pairs = (((source, target), problem) for source, target, problem in candidates)
+    for source, target in usable(pairs, name, on_bad_pair, counts):
+        yield compose(source, counts), compose(target, counts)
+
+
+def usable(
+    candidates: Iterable[tuple[Item, str]], name: str, on_bad_pair: OnBadPair, counts: Counter[str]
+) -> Iterator[Item]:
+    """Yield the pair of each (pair, problem) without a problem.
 
     The first problem raises `UserError`. With `on_bad_pair="drop"` the pair is dropped, counted and logged; the number of
     dropped pairs is logged at the end, under `name`.
     """
     dropped = total = 0
-    for source, target, problem in candidates:
+    for pair, problem in candidates:
         total += 1
         if not problem:
-            yield compose(source, counts), compose(target, counts)
+            yield pair
             continue
         if on_bad_pair != "drop":
             raise UserError(f"{problem}. Correct the data, or drop such pairs with dataset.on_bad_pair=drop.")

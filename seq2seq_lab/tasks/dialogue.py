@@ -11,6 +11,7 @@ from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.diversity import DIVERSITY_METRICS
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import DECODING_METRICS
 from seq2seq_lab.tasks.base import Baseline, Parts, TaskData
@@ -51,7 +52,7 @@ class DialogueTask(TranslationTask):
     name, corpus_type = "dialogue", DialogueCorpus
     sources = ("tokens", "turns")
     metrics = (
-        *(ExactMatch(), Bleu(), *DECODING_METRICS),
+        *(ExactMatch(), Bleu(), *DECODING_METRICS, *DIVERSITY_METRICS),
         MeanLoss("teacher_forced", "teacher-forced loss"),
         MeanLoss("free_running", "free-running loss"),
         Perplexity("teacher_forced", "teacher-forced perplexity", shown=True),

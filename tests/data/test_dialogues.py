@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.dialogue import REMARKS, TOPICS, Dialogue, DialogueCorpus, DialogueText
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
@@ -18,6 +19,8 @@ def dialogues(**settings: Any) -> Dialogue:
     given = {
         "path": None,
         "encoding": None,
+        "on_bad_pair": "error",
+        "turns": None,
         "language": "en",
         "train": 400,
         "validation": 5,
@@ -72,17 +75,21 @@ LINES = [
 ]
 
 
-def read(folder: Path, lines: list[str]) -> DialogueCorpus:
+def read(folder: Path, lines: list[str], **settings: Any) -> DialogueCorpus:
     (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     (folder / "validation.jsonl").write_text(f"{LINES[0]}\n", "utf-8")
     with gzip.open(folder / "test.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write(f"{LINES[1]}\n")
-    return dialogues(path=str(folder)).load()
+    return dialogues(path=str(folder), **settings).load()
+
+
+def pairs_of(text: ParallelText) -> list[tuple[str, str]]:
+    return list(zip(text.source, text.target, strict=True))
 
 
 def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
     corpus = read(tmp_path, LINES)
-    assert list(zip(corpus.train.source, corpus.train.target, strict=True)) == [
+    assert pairs_of(corpus.train) == [
         ("how are you ?", "fine ."),
         (f"how are you ?{TURN}fine .", "good ."),
         ("ann: hi", "hello"),
@@ -91,6 +98,32 @@ def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
     assert corpus.tests["test"].target == ["hello", "bye"]
     assert isinstance(corpus.train, DialogueText)
     assert corpus.train.distances is None
+
+
+def test_a_response_with_an_unusable_turn_is_refused_or_dropped(tmp_path: Path) -> None:
+    lines = [
+        '["a", "b", " ", "d", "e"]',
+        '[{"text": "f", "speaker": 1}, "g", {"text": "h"}]',
+        "no dialogue",
+        '["\\ud800", "i"]',
+    ]
+    with pytest.raises(UserError, match=r"train\.jsonl line 1: turn 3, .*dataset\.on_bad_pair=drop"):
+        read(tmp_path, lines)
+    corpus = read(tmp_path, lines, on_bad_pair="drop", turns=1)
+    assert pairs_of(corpus.train) == [("a", "b"), ("d", "e"), ("g", "h")]
+    assert corpus.counts["dropped_pairs"] == 5
+    corpus = read(tmp_path, lines, on_bad_pair="drop")
+    assert pairs_of(corpus.train) == [("a", "b")]
+    assert corpus.counts["dropped_pairs"] == 7
+
+
+def test_the_last_turns_before_the_response_are_the_context(tmp_path: Path) -> None:
+    corpus = read(tmp_path, ['["a", {"speaker": "ann", "text": "b"}, "c", "d"]'], turns=2)
+    assert pairs_of(corpus.train) == [("a", "b"), (f"a{TURN}ann: b", "c"), (f"ann: b{TURN}c", "d")]
+    whole, cut = dialogues().load().train, dialogues(turns=2).load().train
+    assert cut.source == [TURN.join(context.split(TURN)[-2:]) for context in whole.source]
+    assert cut.target == whole.target
+    assert max(context.count(TURN) for context in whole.source) > 1
 
 
 def test_escaped_letters_are_composed_as_others_are(tmp_path: Path) -> None:

@@ -270,6 +270,8 @@ def test_dialogue_records_the_last_turn_without_its_speaker(tmp_path: Path) -> N
     corpus = Dialogue(
         path=str(data),
         encoding=None,
+        on_bad_pair="error",
+        turns=None,
         language="en",
         train=1,
         validation=1,

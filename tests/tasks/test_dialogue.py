@@ -57,12 +57,13 @@ def of_turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of dialogues in which no turn decides the response."""
+    """A folder of dialogues in Hindi in which no turn decides the response."""
     folder = tmp_path_factory.mktemp("corpus")
-    names = ("ann", "ben", "carla", "david")
+    names = ("अनु", "रवि", "मीरा", "राम")
     for split, count in (("train", 12), ("validation", 4), ("test", 4)):
         lines = [
-            json.dumps(["hello .", f"hi {names[i % 4]} .", f"are you {split} {i} ?"]) for i in range(count)
+            json.dumps(["नमस्ते ।", f"नमस्ते {names[i % 4]} ।", f"क्या आप {split} {i} हैं ?"], ensure_ascii=False)
+            for i in range(count)
         ]
         (folder / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
     return folder
@@ -88,7 +89,8 @@ def test_dialogues_without_deciding_turns_monitor_perplexity(
 ) -> None:
     """Exact match is 0 at every validation, so it cannot select a checkpoint."""
     folder = tmp_path / "run"
-    words = (*SMALL, f"dataset.path={own_dialogues}", "trainer.max_epochs=3", f"hydra.run.dir={folder}")
+    data = (f"dataset.path={own_dialogues}", "dataset.language=hi")
+    words = (*SMALL, *data, "trainer.max_epochs=3", f"hydra.run.dir={folder}")
     progress: list[str] = []
     monkeypatch.setattr(Progress, "due", lambda self: True)
     monkeypatch.setattr(Progress, "_print", lambda self, step, parts: progress.append(parts[-1]))
@@ -109,6 +111,8 @@ def test_dialogues_without_deciding_turns_monitor_perplexity(
     log = (folder / "run.log").read_text("utf-8")
     assert f"teacher-forced perplexity {result[name]:.2f}" in log
     assert progress[-1].startswith(f"best {name} ")
+    # the bigrams of the four references: नमस्ते NAME, NAME ।, क्या आप, आप test, test 0, 0 हैं and so on, हैं ?
+    assert result["test/distinct_2_references"] == pytest.approx((4 + 4 + 1 + 1 + 4 + 4 + 1) / 28)
 
 
 def test_dialogues_with_deciding_turns_monitor_exact_match(whole: Path) -> None:
