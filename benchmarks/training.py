@@ -4,8 +4,8 @@
 
 measures target tokens per second (with `<eos>`, without padding and warm-up) of the four models of `benchmarks.reference`
 and of the same models in the package, on the same data, in one process and in turns. Further rows change one thing of the
-reference: the code of the package (vectorized over time), batches of one exact source length, bfloat16. Without
-`--multi30k` the sentences are random, with Multi30k's lengths and vocabulary sizes.
+reference: the code of the package (vectorized over time), batches of one exact source length, bfloat16 if
+the device computes it faster. Without `--multi30k` the sentences are random, with Multi30k's lengths and vocabulary sizes.
 
 """
 
@@ -140,15 +140,15 @@ def title(row: Row) -> str:
 
 def arms(device: torch.device) -> list[Arm]:
     """Return the ways to train that are compared; the first is the reference."""
-    fp32 = Precision.fp32
+    fp32, fastest = Precision.fp32, choose_precision(Precision.auto, device)
     reuse = [Arm("memory reused alone", "loop", "random", fp32, reuses_memory=True)]  # glibc's, on a CPU
     return [
         Arm("reference", "loop", "random", fp32),
         Arm("package's code alone", "package", "random", fp32),
         Arm("exact lengths alone", "loop", "exact length", fp32),
-        Arm("bfloat16 alone", "loop", "random", Precision.bf16),
+        *([Arm("bfloat16 alone", "loop", "random", fastest)] if fastest is Precision.bf16 else []),
         *(reuse if device.type == "cpu" else []),
-        Arm(ALL_ON, "package", "exact length", choose_precision(Precision.auto, device), reuses_memory=True),
+        Arm(ALL_ON, "package", "exact length", fastest, reuses_memory=True),
     ]
 
 
