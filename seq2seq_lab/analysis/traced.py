@@ -240,7 +240,7 @@ class Changed:
 
     Attributes:
         change: the change.
-        scope: what was changed, as a sentence.
+        scope: what was changed, as a sentence, in which steps are counted from 1.
         before: the best output without the change, after the same words: those before the changed step are kept.
         before_steps: its steps.
         words: the words of both outputs, aligned.

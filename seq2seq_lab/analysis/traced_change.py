@@ -212,8 +212,10 @@ def describe_scope(before: Traced, change: Change) -> str:
     kept = "the words before it are kept" if change.step else "it is the first step"
     if change.scope == "step":
         after = "the search continues with the original weights"
-        return f"The weights{where} are changed at step {change.step} ({token}) only: {kept}, and {after}."
-    return f"The weights{where} are changed at step {change.step} ({token}) and all later steps: {kept}."
+        return (
+            f"The weights{where} are changed at step {change.step + 1} ({token}) only: {kept}, and {after}."
+        )
+    return f"The weights{where} are changed at step {change.step + 1} ({token}) and all later steps: {kept}."
 
 
 def aligned_words(before: Sequence[str], after: Sequence[str]) -> list[WordPair]:

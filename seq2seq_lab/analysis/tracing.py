@@ -1,6 +1,7 @@
 """The search of one input, with everything that a page or a notebook shows of it."""
 
 import inspect
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -304,13 +305,24 @@ def alternatives(traced: Traced, step: int) -> list[Alternative]:
 
 
 def _whole_word(given: SearchInput, tokens: Sequence[int], position: int) -> dict[str, Any]:
-    """Return the word of a token of an output and its pieces."""
+    """Return the word of a token of an output and its pieces: the letters and digits around it, without punctuation."""
     text, spans = given.tokenizer.decode_spans([*given.before, *tokens])
     position += len(given.before)
     units = words(text, spans)
-    for (start, end), group in zip(units, group_tokens(spans, units), strict=True):
+    for (first, last), group in zip(units, group_tokens(spans, units), strict=True):
         if position in group:
-            ids = [[*given.before, *tokens][token] for token in group]
+            start, end = (max(first, spans[position][0]), min(last, spans[position][1]))
+            while first < start and is_joined(text, start):
+                start -= 1
+            while end < last and is_joined(text, end):
+                end += 1
+            inside = [token for token in group if start <= spans[token][0] and spans[token][1] <= end]
+            ids = [[*given.before, *tokens][token] for token in inside or [position]]
             return {"word": text[start:end], "pieces": given.tokenizer.tokens(ids)}
     name, _ = given.names(tokens[position - len(given.before)])
     return {"word": name, "pieces": [name]}
+
+
+def is_joined(text: str, index: int) -> bool:
+    """Return whether the characters before and at an index are both letters, marks or digits."""
+    return index > 0 and all(unicodedata.category(text[at])[0] in "LMN" for at in (index - 1, index))

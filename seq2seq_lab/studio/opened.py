@@ -18,7 +18,7 @@ from seq2seq_lab.studio.picker import examples
 from seq2seq_lab.studio.workers import Worker
 
 KEPT = 4  # answers about searches
-LONGEST_NAME = 24  # characters
+LONGEST_NAME = 40  # characters
 
 
 class Opened:
@@ -91,5 +91,9 @@ class Opened:
 
 
 def short(name: str) -> str:
-    """Return the name of a folder; of a long one its last two parts."""
-    return name if len(name) <= LONGEST_NAME else "…/" + "/".join(Path(name).parts[-2:])
+    """Return the name of a folder; of a long one its last two parts, without their middle if they are long too."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    last = "/".join(["…", *Path(name).parts[-2:]])
+    half = LONGEST_NAME // 2
+    return last if len(last) <= LONGEST_NAME else f"{last[: half - 1]}…{last[-half:]}"

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import intervene
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
-from seq2seq_lab.data.tokenizers import EOS, SOS
+from seq2seq_lab.analysis.tracing import _whole_word
+from seq2seq_lab.data.tokenizers import EOS, SOS, BpeTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.search.trace import count_numbers
 
@@ -193,15 +195,29 @@ def test_alternatives_are_whole_words() -> None:
     run = demo()
     traced = run.trace("the king sees the man.", "le roi voit l'")
     found = run.alternatives(traced, 3)
+    assert [one.word for one in found] == [one.text for one in found]
     chosen = next(one for one in found if one.id == traced.steps[3].token)
-    assert (chosen.word or "").startswith("l'")
-    assert chosen.pieces[0] == "l'"
-    assert len(chosen.pieces) > 1
+    assert (chosen.word, chosen.pieces) == ("l'", ["l'"])
     assert [(one.id, one.log_prob) for one in found] == [
         (one.id, one.log_prob) for one in traced.steps[3].top
     ]
     with pytest.raises(UserError, match="step=99"):
         run.alternatives(traced, 99)
+
+
+def test_a_word_of_several_tokens_ends_at_punctuation() -> None:
+    line = "voilà l'étrange क्षेत्र."
+    tokenizer = BpeTokenizer(False, False, 270, 2, 0.0)
+    tokenizer.train([line])
+    (tokens,) = tokenizer.encode([line])
+    given: Any = SimpleNamespace(
+        tokenizer=tokenizer, before=[], names=lambda token: (*tokenizer.tokens([token]), "word")
+    )
+    found = [_whole_word(given, [*tokens], index) for index in range(len(tokens))]
+    words = [one["word"] for one in found if one["word"] != "▁"]
+    assert list(dict.fromkeys(words)) == ["voilà", "l", "'", "étrange", "क्षेत्र", "."]
+    (pieces,) = {tuple(one["pieces"]) for one in found if one["word"] == "étrange"}
+    assert pieces[-4:] == ("a", "n", "g", "e")
 
 
 @each_model
@@ -246,7 +262,7 @@ def test_a_changed_step_has_the_effect_of_the_intervention(name: str, kind: str)
     assert new[1] == pytest.approx(traced.best.log_prob, abs=1e-4)
     assert ids(traced.best)[:2] == ids(before.best)[:2]
     assert [step.forced for step in traced.steps[:3]] == [True, True, False]
-    assert traced.changed.scope.startswith("The weights are changed at step 2 (")
+    assert traced.changed.scope.startswith("The weights are changed at step 3 (")
     # The first two rows of attention are those of the search without the change.
     np.testing.assert_allclose(traced.best.attention[:2], before.best.attention[:2], atol=1e-6)
     forced = run.forced([SENTENCE], [before.best.text])

@@ -81,6 +81,7 @@ function draw() {
   const version = shown();
   at("run").value = version.run;
   at("other").value = version.other ?? "";
+  for (const option of at("other").options) option.disabled = option.value === String(version.run);
   at("sentence").value = at("saved").value = version.sentence;
   at("search").value = version.search;
   at("size").value = version.size;
@@ -111,7 +112,7 @@ function summary() {
     at("summary").textContent = "There is no output.";
     return;
   }
-  at("summary").replaceChildren(isolated(output.text || "(empty)"), " ", element("span", { className: "score", textContent: `log p ${numeral(output.log_prob, 3)}${output.score !== output.log_prob ? `, score ${numeral(output.score, 3)}` : ""}${traced.limit ? `. ${traced.limit}` : ""}` }));
+  at("summary").replaceChildren(isolated(output.text || "(empty)"), " ", element("span", { className: "score", textContent: `log p ${numeral(output.log_prob, 3)}${output.score !== output.log_prob ? `, score of the search ${numeral(output.score, 3)}` : ""}${traced.limit ? `. ${traced.limit}` : ""}` }));
   const parts = [];
   if (changed) {
     const row = (name, text, [without, changedTo]) => [name, text, without, changedTo, signed(changedTo - without)];
@@ -119,7 +120,8 @@ function summary() {
       [row("before", changed.before.text, changed.old_log_probs), row("now", output.text, changed.new_log_probs)])));
   }
   const back = [];
-  if (traced.prefix.length) parts.push("Forced: ", isolated(traced.prefix.map((one) => one.text).join(" ")), ". ");
+  if (version.other !== null) back.push(button(`compared with ${runs[version.other].name}: show the two runs`, () => at("comparison").scrollIntoView()));
+  if (traced.prefix.length) parts.push("Forced: “", isolated(traced.prefix.map((one) => one.text).join(" ")), "”. ");
   if (traced.source.unknown_words.length) parts.push(`Not in the vocabulary: ${traced.source.unknown_words.join(", ")}. `);
   if (live && changed) back.push(button("attention as before", () => go({ change: null }, "attention as before")));
   if (live && traced.prefix.length) back.push(button("force nothing", () => go({ prefix: [] }, "nothing forced")));
@@ -144,6 +146,7 @@ function views() {
 
 function pick(index) {
   step = Math.max(0, Math.min(traced.steps.length - 1, index));
+  shown().step = step; // undo returns to it
   keepFocus(views);
   writeAddress();
 }
@@ -192,16 +195,16 @@ function heatmaps() {
   const margins = words ? Object.fromEntries(Object.entries(output.margins).map(([name, column]) => [name, mean(column)])) : output.margins;
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
-    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1; beside it the sums on <sos>, <eos> and punctuation" : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
+    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1. On the right: the sums on <sos>, <eos> and punctuation." : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
   maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step,
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 
-const short = (text) => [...text].length > 70 ? [...text].slice(0, 70).join("") + "…" : text;
+const short = (text) => [...text].length > 90 ? [...text].slice(0, 90).join("") + "…" : text;
 
 function historyList() {
   at("history").replaceChildren(...versions.map((version, index) => {
-    const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.logProb !== null && version.logProb !== null && version.logProb !== undefined;
+    const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.other === version.other && before.logProb !== null && version.logProb !== null && version.logProb !== undefined;
     const made = button(`${short(version.label)}${same ? `, Δ log p ${signed(version.logProb - before.logProb)}` : ""}`, () => back(index));
     if (index === now) made.setAttribute("aria-current", "true");
     return element("li", {}, made);
@@ -278,6 +281,7 @@ function controls() {
   const name = (run, index) => element("option", { value: index, textContent: run.name });
   at("run").replaceChildren(...runs.map(name));
   at("other").replaceChildren(element("option", { value: "", textContent: "no other run" }), ...runs.map(name));
+  const known = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
   at("others").hidden = runs.length < 2;
   const fresh = (changes) => ({ sentence: at("sentence").value, prefix: [], change: null, step: 0, ...changes });
   at("ask").onsubmit = (event) => {
@@ -285,13 +289,13 @@ function controls() {
     const sentence = at("sentence").value;
     go(fresh({ search: at("search").value, size: Math.max(1, Number(at("size").value) || 1) }), `“${sentence}”`);
   };
-  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`);
-  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`);
+  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`).then(known);
+  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(known);
   at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
   at("size").onchange = () => go({ size: Math.max(1, Number(at("size").value) || 1) }, `size ${at("size").value}`);
   at("undo").onclick = () => back(now - 1);
   at("redo").onclick = () => back(now + 1);
-  at("examples").ontoggle = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
+  at("examples").ontoggle = known;
   document.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea")) return;
     const move = { z: event.shiftKey ? 1 : -1, y: 1 }[event.key.toLowerCase()];

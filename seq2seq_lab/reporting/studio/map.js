@@ -69,7 +69,7 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
     });
     pen.strokeStyle = accent;
     pen.lineWidth = 2;
-    if (row !== null) pen.strokeRect(left, above + cell * row, cell * x.length, cell);
+    if (row !== null && row < y.length) pen.strokeRect(left, above + cell * row, cell * x.length, cell);
     pen.strokeStyle = text;
     if (document.activeElement === canvas) pen.strokeRect(across(at.column) + 1, above + cell * at.row + 1, cell - 2, cell - 2);
   }

@@ -6,8 +6,9 @@ import { diverging, moved } from "./map.js";
 const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
   ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
 const SCOPES = [["step", "this step only"], ["from", "from here on"], ["all", "every step"]];
-const METHODS = [["grad_x_input", "gradient × input"], ["integrated_gradients", "integrated gradients"], ["occlusion", "without the word"], ["value_zeroing", "value zeroing"], ["attention", "attention"]];
-const chosen = { kind: "uniform", scope: "step", method: "grad_x_input", against: null, state: "decoder" };
+const METHODS = { grad_x_input: ["gradient × input", "by the gradient of each embedding, times the embedding"], integrated_gradients: ["integrated gradients", "by this gradient, averaged from embeddings of 0"],
+  occlusion: ["without the word", "by the change if the embedding is 0"], value_zeroing: ["value zeroing", "by the change if attention reads 0"], attention: ["attention", ""] };
+const chosen = { kind: "uniform", scope: "step", method: "occlusion", against: null, state: "decoder", open: false };
 export const TABS = { next: "Next words", attention: "Move attention", contrast: "Why this word?", neighbors: "Similar states" };
 
 const pieces = (one) => one.pieces.length > 1 ? one.pieces.join(" · ") : "";
@@ -28,7 +29,7 @@ function nextWords(panel, { traced, step, force, forceText, live: hasServer, que
       const bar = meter(found, className, label);
       bar.style.width = `${found ? 100 * Math.exp(found.log_prob) : 0}%`;
       bars.append(bar);
-      cells.push(element("td", { className: "number", textContent: found ? share(found.log_prob) : "–" }));
+      cells.push(element("td", { className: "number", textContent: found ? share(found.log_prob) : "not in the top 10" }));
     }
     return element("tr", {}, element("td", { dir: "auto" }, name), ...cells, element("td", {}, bars));
   });
@@ -49,7 +50,7 @@ function nextWords(panel, { traced, step, force, forceText, live: hasServer, que
 
 /* Whether a word of the input or of an output has several tokens. */
 function hasPieces({ source, outputs }) {
-  return [source.tokens, ...outputs.map((one) => one.tokens)].some((tokens) => tokens.some((one, i) => i && one.word !== null && one.word === tokens[i - 1].word));
+  return [source.tokens, ...outputs.map((one) => one.tokens)].some((tokens) => tokens.some((one, i) => i && one.word !== null && one.word === tokens[i - 1].word && one.kind === "word" && tokens[i - 1].kind === "word"));
 }
 
 /* Write whole words in place of their first pieces. */
@@ -117,13 +118,15 @@ function contrast(panel, { traced, step, question }) {
       made.style.color = Math.abs(scores[i] / most) > .6 ? "#fff" : "#1d2126";
       return made;
     });
+    const details = element("details", { open: chosen.open, ontoggle: () => { chosen.open = details.open; } }, element("summary", { textContent: "as a table" }), table(["word", "score"], words.map((word, i) => [word, scores[i]])));
     return [element("p", { dir: isRtl(words) ? "rtl" : "ltr" }, ...spans.flatMap((one) => [one, " "])),
-      element("p", { className: "note" }, "Orange speaks for ", isolated(own), ", blue for ", isolated(other.text), "; log p differs by ", numeral(traced.outputs[0].log_probs[step] - other.log_prob), "."),
-      element("details", {}, element("summary", { textContent: "as a table" }), table(["word", "score"], words.map((word, i) => [word, scores[i]])))];
+      chosen.method === "attention" ? element("p", { className: "note", textContent: "The weights of this step favor neither word." })
+        : element("p", { className: "note" }, "Orange speaks for ", isolated(own), ", blue for ", isolated(other.text), `, ${METHODS[chosen.method][1]}. Methods often disagree. log p differs by `, numeral(traced.outputs[0].log_probs[step] - other.log_prob), "."),
+      details];
   });
   const select = (options, name, label) => choice(options, chosen[name], (value) => { chosen[name] = name === "against" ? Number(value) : value; show(); }, label);
   panel.append(element("div", { className: "bar" }, element("label", {}, isolated(own), " and not ", select(others.map((one) => [one.id, wordIn(one)]), "against", "the other word")),
-    element("label", {}, "by ", select(METHODS, "method", "method"))), place);
+    element("label", {}, "by ", select(Object.entries(METHODS).map(([name, [label]]) => [name, label]), "method", "method"))), place);
   show();
 }
 
@@ -132,11 +135,11 @@ function neighbors(panel, { traced, step, question }) {
   const place = element("div"), states = [["decoder", "state of the decoder"], ["context", "context of attention"], ["encoder", "encoder output of the word with most attention"]];
   const weights = traced.outputs[0].attention?.[step], position = () => chosen.state === "encoder" && weights ? weights.indexOf(Math.max(...weights)) : step;
   const show = () => fill(place, () => question("neighbors", { step: position(), state: chosen.state, count: 10 }), (answer) => [
-    element("p", {}, `${Math.round(100 * answer.same_next)}% of these states also continue with `, isolated(answer.next), `. ${answer.limited || `${answer.states.toLocaleString("en")} states were compared.`}`),
+    element("p", {}, `${Math.round(100 * answer.same_next)}% of the ${answer.neighbors.length} nearest states also continue with `, isolated(answer.next), `. ${answer.limited || `${answer.states.toLocaleString("en")} states were compared.`}`),
     element("div", { className: "limited" }, table(["cosine", "after", "next", "sentence pair"], answer.neighbors.map((one) =>
       [one.similarity, one.word, one.same_next ? element("strong", { textContent: one.next }) : one.next, `${one.source} → ${one.target}`])))]);
-  panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place,
-    element("p", { className: "note", textContent: "The first time, the states of the training data are computed, which takes minutes; --index computes them at the start." }));
+  panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place);
+  place.append(element("p", { className: "note", textContent: "The first search may take minutes: it reads the training data. With --index the studio does this at its start." }));
 }
 
 /* Show a tab of a step in an element. */
