@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2seq_lab.data.analogies import Analogy, generated_analogies, pairs_of, read_analogies
+from seq2seq_lab.data.local_files import find_file
 from seq2seq_lab.errors import Parser, UserError, did_you_mean, print_visible, report_errors, require
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.metrics.analogies import SectionScore, score_analogies, spelling, summaries
+from seq2seq_lab.runtime.tables import print_table
 
 if TYPE_CHECKING:
     from seq2seq_lab.config.schema import Config
 
 METHODS = ("skip_gram", "cbow")
+GENERATED = "generated"
+DRAWN_PAIRS = 8  # of each section
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,13 +82,22 @@ def parser() -> argparse.ArgumentParser:
         help="print the words that are to C as B is to A; may be repeated",
     )
     arguments.add_argument(
+        "--analogies",
+        metavar="QUESTIONS",
+        help="print the accuracy on a file in the format of questions-words.txt, by section; generated: on the questions "
+        "about the words of dataset=analogies",
+    )
+    arguments.add_argument(
         "--count", type=int, default=5, help="words to print for each question (default: 5)"
     )
     arguments.add_argument(
         "--picture", type=Path, metavar="FILE.png", help="draw words in two dimensions (principal components)"
     )
     arguments.add_argument(
-        "--words", nargs="+", metavar="WORD", help="the words of the picture; default: the most frequent"
+        "--words",
+        nargs="+",
+        metavar="WORD",
+        help="the words of the picture; default: the first pairs of each section of --analogies, or the most frequent words",
     )
     return arguments
 
@@ -173,10 +188,11 @@ def show(options: argparse.Namespace) -> None:
     """Print nearest neighbors and analogies, and draw the picture.
 
     Raises:
-        UserError: the file has no vectors, or a word has none.
+        UserError: a file cannot be used, or a word has no vector.
     """
-    if not (options.nearest or options.analogy or options.picture):
+    if not (options.nearest or options.analogy or options.analogies or options.picture):
         return
+    sections = analogies(options.analogies) if options.analogies else {}
     words = read(options.file)
     for word in (
         *options.nearest,
@@ -192,13 +208,65 @@ def show(options: argparse.Namespace) -> None:
     for first, second, third in options.analogy:
         found = words.most_similar(positive=[second, third], negative=[first], topn=options.count)
         print_visible(f"{first} : {second} = {third} : {_listed(found)}")
-    if options.picture:
+    if sections:
+        print_scores(score_analogies(sections, words.index_to_key, words.vectors))
+    if options.picture and sections and not options.words:
+        draw_sections(options, sections, words)
+    elif options.picture:
         from seq2seq_lab import plots
 
         chosen = options.words or words.index_to_key[:100]
         require(len(chosen) > 1, "--words", " ".join(chosen), "two or more words")
         plots.save_figure(plots.draw_words(words[chosen], chosen), options.picture)
         print(f"{len(chosen)} words drawn in {options.picture}")
+
+
+def analogies(questions: str) -> dict[str, list[Analogy]]:
+    """Return the questions of a file, or those about the generated text, by section.
+
+    Raises:
+        UserError: the file cannot be used.
+    """
+    if questions == GENERATED:
+        return generated_analogies()
+    return read_analogies(find_file("--analogies", questions), "--analogies")
+
+
+def print_scores(scores: dict[str, SectionScore]) -> None:
+    """Print the accuracy of each section and of the semantic sections, the syntactic ones and all."""
+    rows = [_score_row(name, one) for name, one in [*scores.items(), *summaries(scores).items()]]
+    heads = ["section", "accuracy", "correct", "asked", "unknown", "nearest to C"]
+    print_table("Analogies: A is to B as C is to D", heads, rows, 5)
+
+
+def _score_row(name: str, score: SectionScore) -> list[str]:
+    accuracy, nearest = (
+        f"{correct / score.asked:.1%}" if score.asked else "–"
+        for correct in (score.correct, score.nearest_correct)
+    )
+    return [name, accuracy, *(f"{count:,}" for count in (score.correct, score.asked, score.unknown)), nearest]
+
+
+def draw_sections(options: argparse.Namespace, sections: dict[str, list[Analogy]], words: Any) -> None:
+    """Draw the first pairs of each section that have vectors.
+
+    Raises:
+        UserError: no pair has.
+    """
+    from seq2seq_lab import plots
+
+    drawn: dict[str, list[tuple[str, str]]] = {}
+    for name, questions in sections.items():
+        pairs = [(spelling(one, words), spelling(other, words)) for one, other in pairs_of(questions)]
+        if known := [(one, other) for one, other in pairs if one in words and other in words]:
+            drawn[name] = known[:DRAWN_PAIRS]
+    if not drawn:
+        raise UserError(
+            f"--picture={options.picture}: no pair of --analogies={options.analogies} has vectors in {options.file}. "
+            f"Choose the words of the picture with --words."
+        )
+    plots.save_figure(plots.draw_word_pairs(drawn, words), options.picture)
+    print(f"{sum(map(len, drawn.values()))} pairs drawn in {options.picture}")
 
 
 def read(path: Path) -> Any:

@@ -63,6 +63,43 @@ def test_files_of_glove_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "man: New York (0.71)\n"
 
 
+def test_the_generated_text_has_gender_number_and_tense(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/word_vectors.md shows, with smaller vectors."""
+    file, picture = tmp_path / "words.vec", tmp_path / "pairs.png"
+    made = (
+        "--train",
+        "dataset=analogies",
+        "--size",
+        "32",
+        "--analogies",
+        "generated",
+        "--picture",
+        str(picture),
+    )
+    word_vectors.main([str(file), *made])
+    rows = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
+    accuracy = {row[0]: float(row[1].rstrip("%")) for row in rows if len(row) == 6 and row[1].endswith("%")}
+    assert len(accuracy) == 7
+    assert min(accuracy.values()) > 80
+    assert picture.stat().st_size > 0
+
+
+def test_pairs_without_vectors_are_not_drawn(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions, picture = tmp_path / "questions.txt", tmp_path / "pairs.png"
+    questions.write_text(": gram8\nMan men Xx yy\nking kings woman women\n: none\nxx yy zz qq\n", "utf-8")
+    asked = ("--analogies", str(questions), "--picture", str(picture))
+    word_vectors.main([str(file), *asked])
+    assert "3 pairs drawn" in capsys.readouterr().out
+    questions.write_text(": none\nxx yy zz qq\n", "utf-8")
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(file), *asked])
+    assert "--picture" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
@@ -70,6 +107,7 @@ def test_files_of_glove_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--train", "dataset=multi"], "dataset=multi"),
         (["dataset=grammar"], "--train"),
         (["--nearest", "kingg"], "kingg"),
+        (["--analogies", "missing.txt"], "--analogies=missing.txt"),
         (["--words", "king", "--picture", "x.png"], "--words=king"),
     ],
 )

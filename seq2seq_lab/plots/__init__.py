@@ -20,4 +20,5 @@ from seq2seq_lab.plots.output import save_figure as save_figure
 from seq2seq_lab.plots.output import save_for_print as save_for_print
 from seq2seq_lab.plots.texts import draw_confusion as draw_confusion
 from seq2seq_lab.plots.texts import draw_shaded as draw_shaded
+from seq2seq_lab.plots.texts import draw_word_pairs as draw_word_pairs
 from seq2seq_lab.plots.texts import draw_words as draw_words

@@ -1,6 +1,6 @@
 """Confusion matrices, shaded texts and maps of words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from seq2seq_lab.runtime.direction import direction_of_words, visual_order
 from seq2seq_lab.runtime.shades import ShadedText
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHADED_WIDTH = 7.5  # inches; of a line of a shaded text
@@ -101,16 +102,50 @@ def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) 
     """Draw words at the first two principal components of their vectors."""
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(8.0, 6.0), layout="constrained")
+    _scatter_words(figure.subplots(), vectors_WD, words)
+    return figure
+
+
+def draw_word_pairs(
+    sections: Mapping[str, Sequence[tuple[str, str]]], vectors: Mapping[str, npt.NDArray[np.floating[Any]]]
+) -> "Figure":
+    """Draw the pairs of words of each section in separate axes, with a line between the words of a pair.
+
+    The words are at the first two principal components of the vectors of their section.
+
+    Args:
+        sections: the pairs of each section, at least one.
+        vectors: the vector of each word.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(2, len(sections))
+    rows = -(-len(sections) // columns)
+    figure = Figure(figsize=(5.5 * columns, 4.5 * rows), layout="constrained")
+    all_axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, (name, pairs) in zip(all_axes, sections.items(), strict=False):
+        words = [word for pair in pairs for word in pair]
+        points_W2 = _scatter_words(axes, np.stack([vectors[word] for word in words]), words)
+        axes.plot(*points_W2.reshape(-1, 2, 2).transpose(2, 1, 0), color=COLORS[1], linewidth=0.8, zorder=0)
+        axes.set_title(visible_line(name))
+    for axes in figure.axes[len(sections) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _scatter_words(
+    axes: "Axes", vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]
+) -> npt.NDArray[np.floating[Any]]:
+    """Draw words at the first two principal components of their vectors, and return these points of shape W2."""
     centered_WD = vectors_WD - vectors_WD.mean(0)
     _, _, axes_KD = np.linalg.svd(centered_WD, full_matrices=False)
-    x_W, y_W = (centered_WD @ axes_KD[:2].T).T
-    figure = Figure(figsize=(8.0, 6.0), layout="constrained")
-    axes = figure.subplots()
-    axes.scatter(x_W, y_W, s=8, color=COLORS[0])
+    points_W2 = centered_WD @ axes_KD[:2].T
+    axes.scatter(points_W2[:, 0], points_W2[:, 1], s=8, color=COLORS[0])
     labels, font = fitted_labels(words, 8, LONGEST_LABEL)
-    for label, x, y in zip(labels, x_W, y_W, strict=True):
-        axes.annotate(label, (x, y), xytext=(3, 2), textcoords="offset points", **text_style(font))
+    for label, point in zip(labels, points_W2, strict=True):
+        axes.annotate(label, tuple(point), xytext=(3, 2), textcoords="offset points", **text_style(font))
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second principal component")
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    return points_W2

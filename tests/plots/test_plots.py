@@ -23,6 +23,7 @@ from seq2seq_lab.plots import (
     draw_overlays,
     draw_series,
     draw_shaded,
+    draw_word_pairs,
     draw_words,
     save_figure,
 )
@@ -171,6 +172,10 @@ def test_every_picture_is_drawn_with_texts_of_every_direction_and_without_fonts(
                 [Series(title, [0, 1], [1.0, 2.0], [0.0, 0.0])], title, title, title, ticks=[title, "b"]
             ),
             draw_words(np.random.default_rng(1).random((count, 4)), words),
+            draw_word_pairs(
+                {title: [*pairwise(words)], "b": [("a\nb", "$x_1$")], "c": [("a\nb", "\ud800")]},
+                dict(zip(words, np.random.default_rng(1).random((count, 4)), strict=True)),
+            ),
         ]
         for number, figure in enumerate(figures):
             save_figure(figure, tmp_path / f"{number}.png")
