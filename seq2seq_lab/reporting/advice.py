@@ -141,6 +141,7 @@ def against_baseline(result: Mapping[str, Any], declared: Declarations) -> str:
 def licence(settings: Mapping[str, str]) -> str:
     """Return the licence of the data set of a run, if this package knows it."""
     from seq2seq_lab.data import (
+        analogies,
         dialogue,
         formal,
         g2p,
@@ -165,6 +166,7 @@ def licence(settings: Mapping[str, str]) -> str:
             g2p.GraphemeToPhoneme,
             scan.Scan,
             scenes.Scenes,
+            analogies.AnalogyText,
             dialogue.Dialogue,
             names.Names,
             questions.Questions,
