@@ -51,6 +51,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.data.names.Names": {"encoding": None},
     "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None, **_NO_ALIGNMENTS},
     "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
+    "seq2seq_lab.data.sentence_pairs.SentencePairs": {"group": None},
     "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
     "seq2seq_lab.models.decoders.AttendAfterDecoder": {"rectified_input": False},
     "seq2seq_lab.search.beam.BeamSearch": {"length_offset": 5},

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus
+from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import find_file
+from seq2seq_lab.data.tables import Reader, value_of
 from seq2seq_lab.data.text import SPLITS, SplitName, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
@@ -135,29 +137,77 @@ def refuse_without_train(dataset: LabelledFiles) -> None:
 
 def read_labelled(
     dataset: LabelledFiles,
-    read: Callable[[Path, Counter[str]], Iterable[Example]],
+    read: Callable[[Path, Counter[str]], Iterable[tuple[str, Example]]],
     kind: type[Kind],
-    group: Callable[[str], str] = str,
 ) -> Kind:
     """Return the corpus of the files of a data set.
 
     Args:
-        read: returns the examples of a file, and counts special ones.
+        read: returns the examples of a file, each with the text that is hashed, and counts special ones. Examples with the
+            same text are in the same split.
         kind: the type of the corpus.
-        group: returns the part of a text that is hashed: texts with the same part stay together.
 
     Raises:
         UserError: a file does not exist, a split has no example, or as `read`.
     """
     counts = new_counts()
-    return collect_labelled(dataset.language, _split_files(dataset, read, counts, group), counts, kind)
+    return collect_labelled(dataset.language, _split_files(dataset, read, counts), counts, kind)
+
+
+def check_group(columns: Sequence[str | int], group: str | int | None) -> None:
+    """Raise `UserError` unless the columns and the group are all names, or all numbers from 1."""
+    if group is not None and isinstance(group, int) != isinstance(columns[0], int):
+        raise UserError(
+            f"dataset.group={group} and dataset.columns={[*columns]} must both be names, or both be numbers. Change one."
+        )
+
+
+def read_columns(
+    path: Path, columns: Sequence[str | int], reader: Reader, counts: Counter[str], remedy: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the location of each row of a table and its values in these columns; numbers and booleans become texts.
+
+    Args:
+        columns: names in the first line of a table, or in the rows of JSON and Parquet; numbers from 1 for a table without a
+            line of names.
+        remedy: what to do about a missing column.
+
+    Raises:
+        UserError: names the line and what is wrong with it.
+    """
+    wanted, width, checked = [column - 1 for column in columns if isinstance(column, int)], 0, False
+    for location, row, problem in reader.rows(path, counts):
+        if problem:
+            raise UserError(f"{location}: {problem}. Correct or remove the row.")
+        if isinstance(row, dict):
+            if not checked:
+                check_columns(location, [*map(str, columns)], [*row], remedy)
+                checked = True
+            values: list[object] = [value_of(row, str(column)) for column in columns]
+        else:
+            cells = [*row]
+            if not width and not wanted:  # the line of names
+                check_columns(location, [*map(str, columns)], cells, remedy)
+                wanted, width = [cells.index(str(column)) for column in columns], len(cells)
+                continue
+            width = width or len(cells)
+            if len(cells) != width or max(wanted) >= width:
+                raise UserError(
+                    f"{location}: {len(cells)} columns instead of {max(width, *wanted)}. Correct the row. {remedy}"
+                )
+            values = [cells[i] for i in wanted]
+        for column, value in zip(columns, values, strict=True):
+            if not isinstance(value, str | int | float):
+                raise UserError(
+                    f"{location}: {column}={value!r:.80} is neither a text nor a number. Correct or remove the row."
+                )
+        yield location, [str(value) for value in values]
 
 
 def _split_files(
     dataset: LabelledFiles,
-    read: Callable[[Path, Counter[str]], Iterable[Example]],
+    read: Callable[[Path, Counter[str]], Iterable[tuple[str, Example]]],
     counts: Counter[str],
-    group: Callable[[str], str],
 ) -> Iterator[tuple[SplitName, Example]]:
     """Yield the examples of files with the names of their splits."""
     shares = (
@@ -167,8 +217,8 @@ def _split_files(
     for name in SPLITS:
         file: str | None = getattr(dataset, name)
         if file is not None:
-            for example in read(find_file(f"dataset.{name}", file), counts):
-                yield (split_by_hash(group(example[0]), *shares) if name == "train" else name), example
+            for group, example in read(find_file(f"dataset.{name}", file), counts):
+                yield (split_by_hash(group, *shares) if name == "train" else name), example
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

@@ -109,7 +109,7 @@ class Questions:
         """Read or generate the questions. Raises `UserError` for files that cannot be used."""
         if self.train is None:
             return collect_labelled("en", self._generated(), kind=QuestionCorpus)
-        return read_labelled(self, self._read, QuestionCorpus, context_of)
+        return read_labelled(self, self._read, QuestionCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:
         random, shares = Random(self.seed), (self.validation_share, self.test_share)
@@ -125,9 +125,9 @@ class Questions:
             line = f"{drawn.question}{TURN}{drawn.text}"
             yield split_by_hash(drawn.text, *shares), (line, label_of(answers), deciding)
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[Example]:
+    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
         for line, answers in read_questions(path, self.encoding, counts):
-            yield line, label_of(answers), None
+            yield context_of(line), (line, label_of(answers), None)
 
 
 def read_questions(

@@ -1,24 +1,25 @@
 """Pairs of sentences with a label: generated entailments, contradictions and neutral pairs, or tables and JSON lines."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
-from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.labelled import (
     Example,
     PairCorpus,
+    check_group,
     collect_labelled,
+    read_columns,
     read_labelled,
     refuse_without_train,
 )
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose
-from seq2seq_lab.data.tables import Format, Reader, value_of
+from seq2seq_lab.data.tables import Format, Reader
 from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
@@ -92,6 +93,8 @@ class SentencePairs:
         format, delimiter, encoding: see `tables.Reader`.
         columns: the two texts and the label: names, or numbers from 1 for a table without a line of names. Pairs with the
             label `-` are left out and counted.
+        group: the column of the group of a pair; the pairs of a group are in the same split. None: the
+            shares are taken by a hash of the pair.
         language: the code of the language of the files.
         pairs: the number of pairs to generate.
         validation_share: the share of the pairs that is used for validation.
@@ -110,6 +113,7 @@ class SentencePairs:
     delimiter: str | None
     encoding: str | None
     columns: tuple[str, str, str] | tuple[int, int, int]
+    group: str | int | None
     language: str
     pairs: Count
     validation_share: float
@@ -120,6 +124,7 @@ class SentencePairs:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
         refuse_without_train(self)
+        check_group(self.columns, self.group)
 
     def load(self) -> PairCorpus:
         """Read or generate the pairs. Raises `UserError` for files that cannot be used."""
@@ -138,53 +143,18 @@ class SentencePairs:
                 found.add(pair)
                 yield pair, label, None
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[Example]:
+    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
         reader = Reader(self.format, self.delimiter, self.encoding)
-        for location, (first, second, label) in read_columns(path, self.columns, reader, counts):
+        columns = (*self.columns, self.columns[0] if self.group is None else self.group)
+        for location, (first, second, label, group) in read_columns(path, columns, reader, counts, REMEDY):
             if label == NO_LABEL:
                 counts["pairs_without_label"] += 1
             else:
                 for text in (first, second, label):
                     if problem := find_problem(text):
                         raise UserError(f"{location}: {problem}. Correct or remove the row.")
-                texts = (compose(text.replace(TURN, " "), counts) for text in (first, second))
-                yield TURN.join(texts), label, None
-
-
-def read_columns(
-    path: Path, columns: Sequence[str] | Sequence[int], reader: Reader, counts: Counter[str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the location of each row of a table and its values in these columns; numbers and booleans become texts.
-
-    Args:
-        columns: names in the first line of a table, or in the rows of JSON and Parquet; numbers from 1 for a table without a
-            line of names.
-
-    Raises:
-        UserError: names the line and what is wrong with it.
-    """
-    wanted, width, checked = [column - 1 for column in columns if isinstance(column, int)], 0, False
-    for location, row, problem in reader.rows(path, counts):
-        if problem:
-            raise UserError(f"{location}: {problem}. Correct or remove the row.")
-        if isinstance(row, dict):
-            if not checked:
-                check_columns(location, [*map(str, columns)], [*row], REMEDY)
-                checked = True
-            values: list[object] = [value_of(row, str(column)) for column in columns]
-        else:
-            cells = [*row]
-            if not width and not wanted:  # the line of names
-                check_columns(location, [*map(str, columns)], cells, REMEDY)
-                wanted, width = [cells.index(str(column)) for column in columns], len(cells)
-                continue
-            width = width or len(cells)
-            if len(cells) != width or max(wanted) >= width:
-                raise UserError(
-                    f"{location}: {len(cells)} columns instead of {max(width, *wanted)}. Correct the row. {REMEDY}"
-                )
-            values = [cells[i] for i in wanted]
-        yield location, [str(value) if isinstance(value, str | int) else repr(value) for value in values]
+                pair = TURN.join(compose(text.replace(TURN, " "), counts) for text in (first, second))
+                yield pair if self.group is None else group, (pair, label, None)
 
 
 def draw_pair(random: Random, label: str) -> tuple[str, str]:

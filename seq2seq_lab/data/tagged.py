@@ -98,10 +98,10 @@ class Tagged:
             tags = " ".join(f"{part}.{agreement}" if agreement else part for part, agreement in rows)
             yield split_by_hash(text, self.validation_share, self.test_share), (text, tags, None)
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[Example]:
+    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
         columns = (self.word_column, self.tag_column)
         for text, tags in read_tagged(path, columns, self.encoding, counts):
-            yield text, tags, None
+            yield text, (text, tags, None)
 
 
 def read_tagged(

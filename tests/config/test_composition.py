@@ -59,6 +59,7 @@ COMPANIONS = {
     ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
+    ("dataset", "labelled"): ["task=classification", "dataset.train=texts.tsv"],
     ("dataset", "sentence_pairs"): ["task=classification", "task.pairs=joined"],
     ("dataset", "questions"): ["task=span"],
     ("model", "pair_classifier"): ["task=classification"],

@@ -71,7 +71,7 @@ def test_sentences_are_a_function_of_the_seed_and_not_of_other_splits() -> None:
 
 
 def test_people_agree_with_the_words_around_them() -> None:
-    """Number is told by determiners and verbs, gender by pronouns and names, in all sentences."""
+    """Determiners and verbs have the number of the people, and pronouns and names their gender."""
     families = generated_analogies()["family"]
     men, women = ({pair[side] for pair in pairs_of(families)} for side in (0, 1))
     plurals = {pair[1] for pair in pairs_of(generated_analogies()["gram8-plural"])}

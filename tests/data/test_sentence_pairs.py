@@ -26,7 +26,7 @@ SNLI = (
 
 def pairs(**changes: Any) -> SentencePairs:
     settings = {
-        **dict.fromkeys(("train", "validation", "test", "delimiter", "encoding")),
+        **dict.fromkeys(("train", "validation", "test", "delimiter", "encoding", "group")),
         **{"format": "auto", "columns": ("sentence1", "sentence2", "label"), "language": "en", "pairs": 60},
         **{"validation_share": 0.2, "test_share": 0.2, "seed": 1},
     }
@@ -156,6 +156,7 @@ def test_numbers_of_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
         ("a.tsv", "sentence1\tsentence2\tlabel\na\t \tx\n", "line 2: "),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b"}\n', "line 1 has no column label"),
         ("a.jsonl", '{"sentence1": "a"\n', "line 1: not JSON"),
+        ("a.jsonl", '{"sentence1": "a", "sentence2": null, "label": "x"}\n', "line 1: sentence2=None"),
     ],
 )
 def test_a_damaged_file_is_refused_by_line(name: str, text: str, message: str, tmp_path: Path) -> None:
