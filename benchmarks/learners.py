@@ -196,6 +196,7 @@ class Package:
             label_smoothing=0.0,
             r_drop=0.0,
             stop_at_eos=False,
+            coverage_loss=0.0,
             seed=self.step.seed,
         )
         self.step.compute = replace(self.step.compute, precision=precision)

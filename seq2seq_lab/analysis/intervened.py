@@ -70,11 +70,12 @@ def intervene_pair(
         given = [torch.tensor(weights, dtype=torch.float64)]
     found = intervene(model, forced, kinds or BY_DEFAULT, scopes, weights=given, **options)
     (target,) = forced.targets
-    (ids,) = forced.tokenizer.encode([target])
+    tokenizer = forced.tokenizer.for_source(forced.sources[0])
+    (ids,) = tokenizer.encode([target])
     return Intervened(
         source=forced.sources[0],
         target=target,
-        tokens=[*forced.tokenizer.tokens(ids), "<eos>"],
+        tokens=[*tokenizer.tokens(ids), "<eos>"],
         effects=[
             TokenEffect(kind=kind, scope=scope, tokens=tokens) for (kind, scope), tokens in found.items()
         ],

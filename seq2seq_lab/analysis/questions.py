@@ -239,7 +239,7 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
         raise UserError("Attributions need one run of translation or dialogue, with text as its source.")
     batch = forced.batch(np.array([index]))
     line, output = forced.sources[index], forced.targets[index]
-    token_spans = forced.source_tokenizer.spans(line)
+    token_spans, tokenizer = forced.source_tokenizer.spans(line), forced.tokenizer.for_source(line)
     source = Units.of(line, token_spans, 1)
     spans = joined_spans(source.of_token[1:-1], token_spans)
     with torch.no_grad():
@@ -251,15 +251,15 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
             output=output,
             source=source,
             source_names=["<sos>", *(line[start:end] for start, end in spans), "<eos>"],
-            target_names=output_names(forced, batch),
+            target_names=output_names(tokenizer, batch),
             frame=frozenset((0, len(source.is_word) - 1)),
             vectors_SE=model.embed_source(batch.source_BS)[0],
             unknown_E=model.embed_source(torch.full_like(batch.source_BS[:, :1], UNK))[0, 0],
             inputs_TE=model.embed_target(batch.inputs_BT)[0],
             outputs_T=batch.outputs_BT[0],
             has=frozenset(("unknown", "removed", *(("attention", "values") if attends else ()))),
-            names_of=forced.tokenizer.tokens,
-            id_of=partial(token_id, forced.tokenizer),
+            names_of=tokenizer.tokens,
+            id_of=partial(token_id, tokenizer),
             model=model,
             forced=forced,
             batch=batch,
@@ -280,7 +280,7 @@ def ask_image(model: Seq2Seq, forced: Forced, index: int) -> ImageQuestion:
             output=forced.targets[index],
             source=Units(np.arange(regions), np.ones(regions, np.bool_)),
             source_names=[f"{row}, {column}" for row in range(rows) for column in range(columns)],
-            target_names=output_names(forced, batch),
+            target_names=output_names(forced.tokenizer, batch),
             frame=frozenset(),
             vectors_SE=encoded.outputs_BSM[0],
             unknown_E=None,
@@ -310,7 +310,7 @@ def ask_sentence(model: LanguageModel, forced: Forced, index: int) -> LanguageQu
             output=line,
             source=Units(of_token, units.is_word[:-1]),
             source_names=["<sos>", *texts],
-            target_names=output_names(forced, batch),
+            target_names=output_names(forced.tokenizer, batch),
             frame=frozenset((0,)),
             vectors_SE=table(batch.inputs_BT)[0],
             unknown_E=table(torch.full_like(batch.inputs_BT[:, :1], UNK))[0, 0],
@@ -370,9 +370,9 @@ def token_id(tokenizer: Tokenizer, word: str) -> int | None:
     return ids[0] if len(ids) == 1 and ids[0] != UNK else None
 
 
-def output_names(forced: Forced, batch: Any) -> list[str]:
+def output_names(tokenizer: Tokenizer, batch: Any) -> list[str]:
     """Return the names of the outputs of a batch of one example, `<eos>` last."""
-    return [*forced.tokenizer.tokens(batch.outputs_BT[0, :-1].tolist()), "<eos>"]
+    return [*tokenizer.tokens(batch.outputs_BT[0, :-1].tolist()), "<eos>"]
 
 
 def joined_spans(of_token: Any, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -178,7 +178,7 @@ def _scored(
     return ScoredText(
         source=source,
         target=target,
-        tokens=[*forced.tokenizer.tokens(ids), "<eos>"],
+        tokens=[*forced.tokenizer.for_source(source).tokens(ids), "<eos>"],
         words=[target[start:end] for start, end in units],
         word_of=word_of,
         unknown_words=forced.tokenizer.unknown_words(target),

@@ -41,6 +41,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
         "training_examples": None,
     },
     "seq2seq_lab.tasks.tagging.task.TaggingTask": {"training_examples": None},
+    "seq2seq_lab.tasks.translation.task.TranslationTask": {"coverage_loss": 0.0},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
     "seq2seq_lab.data.dialogue.Dialogue": {
         **{"encoding": None, "language": "en"},

@@ -165,10 +165,12 @@ def tokenize_corpus(
 
 def tokenize_text(text: ParallelText, tokenizers: TokenizerPair, name: str) -> TokenizedText:
     """Return the ids of a split; `name` is for the progress bar."""
-    return TokenizedText(
-        Ragged.encoded(tokenizers.source.encode, text.source, f"Tokenizing {name}, source"),
-        Ragged.encoded(tokenizers.target.encode, text.target, f"Tokenizing {name}, target"),
-    )
+    source = Ragged.encoded(tokenizers.source.encode, text.source, f"Tokenizing {name}, source")
+    described = f"Tokenizing {name}, target"
+    if not tokenizers.target.reads_source:
+        return TokenizedText(source, Ragged.encoded(tokenizers.target.encode, text.target, described))
+    rows = tokenizers.target.encode_outputs(text.target, text.source)
+    return TokenizedText(source, Ragged.of(rows))
 
 
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:

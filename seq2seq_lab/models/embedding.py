@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.data.tokenizers import PAD, UNK
 from seq2seq_lab.data.vectors import WordVectors
 
 
@@ -16,10 +16,14 @@ class Embedding(nn.Module):
         table_size: size of a vector in the table, for example of pretrained word vectors.
         embedding_size: E, the size that the rest of the model reads.
         frozen: train the projection but not the table.
+        extended: the ids may be greater than those of the table; these are embedded as `<unk>`.
     """
 
-    def __init__(self, vocabulary_size: int, table_size: int, embedding_size: int, frozen: bool) -> None:
+    def __init__(
+        self, vocabulary_size: int, table_size: int, embedding_size: int, frozen: bool, extended: bool = False
+    ) -> None:
         super().__init__()
+        self.extended = extended
         self.table = nn.Embedding(vocabulary_size, table_size, padding_idx=PAD)
         self._draw(table_size**-0.5)
         self.table.weight.requires_grad_(not frozen)
@@ -36,6 +40,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the embeddings, of shape …E, of ids of any shape."""
+        if self.extended:
+            tokens = tokens.where(tokens < len(self.weight), UNK)
         return self.projection(self.table(tokens))
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import Config, ModelConfig, TiedEmbeddings
-from seq2seq_lab.config.slots import part
+from seq2seq_lab.config.slots import locate, part
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import EmbeddingDropout
@@ -15,6 +15,7 @@ from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, TokenEncod
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.readouts.base import check_source_types
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
@@ -63,7 +64,7 @@ class Seq2Seq(nn.Module):
     @property
     def vocabulary_size(self) -> int:
         """The number of target types."""
-        return len(self.target_embedding.weight)
+        return len(self.target_embedding.weight) + self.readout.source_types
 
     @property
     def longest_source(self) -> int | None:
@@ -324,11 +325,17 @@ def build_seq2seq(
     sizes: ModelConfig = config.model
     tied = sizes.tied_embeddings
     check_tables(config, joint)
-    target_embedding = build_embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
+    of_source = source_types(config)
+    check_source_types(target_vocabulary, of_source)
+    target_embedding = build_embedding(
+        config.embedding.target, target_vocabulary, sizes.embedding_size, of_source
+    )
     source_embedding = target_embedding if tied is TiedEmbeddings.all else None
     has_table = source_vocabulary is not None and has_source_table(config)
     if source_vocabulary is not None and has_table and source_embedding is None:
-        source_embedding = build_embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
+        source_embedding = build_embedding(
+            config.embedding.source, source_vocabulary, sizes.embedding_size, of_source
+        )
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
         raise UserError(NOT_ONE_NETWORK)  # before the bridge reports another error
@@ -359,6 +366,13 @@ def build_seq2seq(
     initialize: Initialization = part("initialization", config.initialization, KINDS)()
     initialize(network)
     return network
+
+
+def source_types(config: Config) -> int:
+    """Return the number of types of the vocabulary that stand for words of the source; see `Readout`."""
+    assert config.readout is not None
+    kind: type[Readout] = locate("readout", config.readout, KINDS)
+    return kind.source_types_of(config.readout)
 
 
 def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:

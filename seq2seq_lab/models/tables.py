@@ -12,9 +12,16 @@ from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.parts import KINDS
 
 
-def build_embedding(table: TableConfig, vocabulary_size: int, embedding_size: int) -> Embedding:
-    """Return the embedding of one side; the vectors of a file are loaded later."""
-    return Embedding(vocabulary_size, table.size, embedding_size, table.frozen)
+def build_embedding(
+    table: TableConfig, vocabulary_size: int, embedding_size: int, source_types: int = 0
+) -> Embedding:
+    """Return the embedding of one side; the vectors of a file are loaded later.
+
+    Args:
+        source_types: see `Readout`; these types of the vocabulary have no vectors.
+    """
+    extended = source_types > 0
+    return Embedding(vocabulary_size - source_types, table.size, embedding_size, table.frozen, extended)
 
 
 def embedding_dropout(table: TableConfig, sizes: ModelConfig) -> EmbeddingDropout:

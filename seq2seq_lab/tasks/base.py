@@ -147,6 +147,7 @@ class Parts:
             and whether it has the feature of matched tokens.
         source_tokenizer: returns the tokenizer of the source if it is not that of the target, else None; see
             `seq2seq_lab.tasks.parts.source_tokenizer`.
+        source_types: see `Readout`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -167,6 +168,7 @@ class Parts:
     masked_language_model: Callable[[int, bool], MaskedLanguageModel]
     span_model: Callable[[int, bool], SpanModel]
     source_tokenizer: Callable[[bool], Tokenizer | None]
+    source_types: int
     vectors: Mapping[str, Path | None]
 
 

@@ -188,7 +188,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         teacher_forced_B, free_running_B = map(_sums, (teacher_forced_BT, free_running_BT))
         return [
             Decoded(
-                text=self.text_of(best),
+                text=self.text_of(i, best),
                 teacher_forced=teacher_forced_B[row],
                 free_running=free_running_B[row],
                 repeats=longest_repeat(best.tokens),
@@ -200,8 +200,8 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
             for row, (i, (best, *_)) in enumerate(zip(indices, hypotheses, strict=True))
         ]
 
-    def text_of(self, hypothesis: Hypothesis) -> str:
-        """Return the text of a hypothesis, on one line."""
+    def text_of(self, i: int, hypothesis: Hypothesis) -> str:
+        """Return the text of a hypothesis of an example, on one line."""
         return one_line(self.tokenizer.decode(hypothesis.tokens))
 
     def decoded(self, results: Sequence[Decoded]) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         with evaluation_context(batch, self.compute.precision, self.compute.device):
             found = self.search(EncodedModel(self.model, batch), batch, True)
         best = {pair: hypothesis for pair, (hypothesis, *_) in zip(pairs, found, strict=True)}
-        return {pair: one for pair, one in best.items() if self.text_of(one) == texts[pair]}
+        return {pair: one for pair, one in best.items() if self.text_of(pair, one) == texts[pair]}
 
 
 def _sums(loss_BT: Tensor) -> list[float]:

@@ -71,7 +71,9 @@ class DialogueTask(TranslationTask):
         super().__init__(
             parts=replace(parts, tokenizer=of_turns),
             seed=seed,
-            settings=TranslationSettings(**vars(settings), length_bounds=[], join_subwords=True),
+            settings=TranslationSettings(
+                **vars(settings), length_bounds=[], join_subwords=True, coverage_loss=0.0
+            ),
         )
         self.groupings = (
             Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),

@@ -78,6 +78,7 @@ class OneInput:
         changes: Sequence[str],
         batch: Callable[[int], Any],
         describe: Callable[[EncodedModel], tuple[Source, Sequence[Sequence[int]]]],
+        tokenizer: Tokenizer | None = None,
         **fields: Any,
     ) -> SearchInput:
         """Return an input for the search of the run, which is encoded here; see `SearchInput`.
@@ -86,6 +87,7 @@ class OneInput:
             changes: see `search_input`.
             batch: returns a batch of this many copies of the input.
             describe: returns the source and the groups of its columns.
+            tokenizer: that of the outputs of this input; None: `output_tokenizer`.
         """
         require_list("trace", "settings", changes, "search", split=True)
         search, settings = self.opening.search(tuple(changes))
@@ -104,8 +106,8 @@ class OneInput:
             encoded=encoded,
             search=search,
             settings=SearchSettings(name=name, width=getattr(search, "width", 1), settings=settings),
-            tokenizer=self.output_tokenizer,
-            names=self.token_names,
+            tokenizer=tokenizer or self.output_tokenizer,
+            names=self.token_names if tokenizer in (None, self.output_tokenizer) else TokenNames(tokenizer),
             compute=self.compute,
             **fields,
         )

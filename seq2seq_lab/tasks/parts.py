@@ -16,7 +16,7 @@ from seq2seq_lab.models.classifier import build_classifier, build_tagger
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.language_model import build_language_model
 from seq2seq_lab.models.masked_language_model import build_masked_language_model
-from seq2seq_lab.models.seq2seq import build_seq2seq
+from seq2seq_lab.models.seq2seq import build_seq2seq, source_types
 from seq2seq_lab.models.span import build_span_model
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.base import Parts, Task
@@ -86,6 +86,7 @@ def build_parts(config: Config) -> Parts:
         masked_language_model=partial(build_masked_language_model, config),
         span_model=partial(build_span_model, config),
         source_tokenizer=partial(source_tokenizer, config),
+        source_types=0 if config.readout is None else source_types(config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )
 

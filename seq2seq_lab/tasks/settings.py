@@ -88,6 +88,7 @@ class TranslationSettings(TextPairSettings):
     Attributes:
         length_bounds: upper bounds of the groups of BLEU by source length, in words.
         join_subwords: draw attention over words instead of subwords.
+        coverage_loss: weight of the coverage loss in training; see `TrainingLoss`.
 
     Raises:
         UserError: the bounds do not increase.
@@ -95,6 +96,7 @@ class TranslationSettings(TextPairSettings):
 
     length_bounds: list[Count]
     join_subwords: bool
+    coverage_loss: NonNegative
 
     def __post_init__(self) -> None:
         bounds = self.length_bounds

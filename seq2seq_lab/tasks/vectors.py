@@ -4,7 +4,7 @@ import logging
 
 from torch import Tensor
 
-from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.tasks.base import Parts
@@ -26,8 +26,9 @@ def load_vectors(
     """
     path, key = parts.vectors[side], f"embedding.{side}.path"
     if path is not None:
-        words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
         assert embedding is not None
+        size = len(embedding.weight)
+        words = read_vectors(path, key, tokenizer.tokens(range(size)))
         embedding.load_vectors(words, scale)
-        covered = coverage(words, tokens.bincount(minlength=tokenizer.size))
+        covered = coverage(words, tokens.where(tokens < size, UNK).bincount(minlength=size))
         log.info("%s: %s have a vector in %s.", key, covered, path)

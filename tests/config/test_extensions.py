@@ -76,7 +76,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["encoder=convolution", "decoder.cell=gru"],
         ["task=captions", "encoder=patches", "encoder.patch=8"],
         ["dataset=reversal"],
-        ["readout=pointer", "tokenizer.joint=true"],
+        ["readout=copier", "tokenizer.joint=true"],
         ["schedule=triangle", "schedule.half_cycle=5"],
     ],
 )

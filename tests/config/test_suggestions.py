@@ -66,7 +66,7 @@ MISTAKES = {
     "study=attentoin": "'attention'",
     "experiment=luong": "'luong2015' or 'luong2015_feeding'",
     "experiment=vaswani2017": None,
-    "readout=pointer": None,
+    "readout=pointr": "'pointer'",
     # values of another group
     "model=lstm": "encoder=lstm",
     "model=GRU": "encoder=gru",

@@ -36,7 +36,9 @@ def loss_and_gradients(
     model: torch.nn.Module, pad_to: int, ratio: float, scope: str
 ) -> tuple[torch.Tensor, list[torch.Tensor | None], set[tuple[int, ...]]]:
     """Return the sum of the loss over all sentences, its gradients, and the shapes of the batches."""
-    loss = TrainingLoss(Constant(ratio, scope), label_smoothing=0.1, r_drop=0.0, stop_at_eos=False, seed=1)
+    loss = TrainingLoss(
+        Constant(ratio, scope), label_smoothing=0.1, r_drop=0.0, stop_at_eos=False, coverage_loss=0.0, seed=1
+    )
     make = BatchMaker(text(), torch.device("cpu"), pad_to)
     batches = [make(index) for step in plan_epoch(text(), 8, "sentences", 1, 0, pad_to) for index in step]
     total = sum((loss(model, batch, StepInfo(0, 0)) for batch in batches), torch.zeros(()))  # type: ignore[arg-type]

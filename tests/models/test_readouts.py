@@ -161,9 +161,9 @@ def test_a_model_without_what_a_readout_needs_is_refused() -> None:
             build_seq2seq(pointer_config(), source_vocabulary=source, target_vocabulary=9, joint=joint)
     for settings in (["task=classification"], ["task=language_model"]):
         with pytest.raises(UserError, match="readout=PointerReadout reads attention weights"):
-            command_line.check(f"--config-dir={EXAMPLES}", *settings, "readout=pointer")
+            command_line.check(f"--config-dir={EXAMPLES}", *settings, "readout=copier")
     with pytest.raises(UserError, match=r"tokenizer\.joint=true"):
-        command_line.check(f"--config-dir={EXAMPLES}", "readout=pointer")
+        command_line.check(f"--config-dir={EXAMPLES}", "readout=copier")
 
 
 def test_a_source_with_fewer_outputs_than_tokens_is_refused() -> None:
@@ -180,7 +180,7 @@ def test_a_source_with_fewer_outputs_than_tokens_is_refused() -> None:
 
 def test_a_run_with_a_pointer_learns_to_copy_and_opens(tmp_path: Path) -> None:
     settings = (
-        *("readout=pointer", "dataset=reversal", "tokenizer.joint=true", "dataset.train=600", "dataset.test=40"),
+        *("readout=copier", "dataset=reversal", "tokenizer.joint=true", "dataset.train=600", "dataset.test=40"),
         *("dataset.validation=40", "dataset.longest=5", "model.embedding_size=32", "model.hidden_size=32"),
         *("model.encoder_hidden_size=16", "trainer.max_epochs=12", "optimizer.lr=0.01", "task.batch_size=32"),
         *("trainer.device=cpu", "trainer.precision=fp32", "task.samples=0", "logger=none"),

@@ -165,7 +165,14 @@ def test_label_smoothing_is_only_in_the_training_loss(
 ) -> None:
     evaluate = evaluator(model, corpus.validation, tokenized, greedy())
     plain, smooth = (
-        TrainingLoss(Constant(1.0, "token"), label_smoothing=share, r_drop=0.0, stop_at_eos=False, seed=1)
+        TrainingLoss(
+            Constant(1.0, "token"),
+            label_smoothing=share,
+            r_drop=0.0,
+            stop_at_eos=False,
+            coverage_loss=0.0,
+            seed=1,
+        )
         for share in (0.0, 0.3)
     )
     model.eval()
@@ -185,7 +192,14 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     model = deepcopy(model)
     batch = batches_of(evaluator(model, corpus.validation, tokenized, greedy()))[0]
     plain, r_drop = (
-        TrainingLoss(Constant(1.0, "token"), label_smoothing=0.1, r_drop=weight, stop_at_eos=False, seed=1)
+        TrainingLoss(
+            Constant(1.0, "token"),
+            label_smoothing=0.1,
+            r_drop=weight,
+            stop_at_eos=False,
+            coverage_loss=0.0,
+            seed=1,
+        )
         for weight in (0.0, 5.0)
     )
     model.eval()  # without dropout both readings agree
@@ -240,7 +254,9 @@ def test_a_free_running_loss_can_stop_at_a_predicted_eos(
                     if token == EOS:
                         stopped += position < len(target) - 1
                         break
-    loss = TrainingLoss(Constant(0.0, "token"), label_smoothing=0.0, r_drop=0.0, stop_at_eos=True, seed=1)
+    loss = TrainingLoss(
+        Constant(0.0, "token"), label_smoothing=0.0, r_drop=0.0, stop_at_eos=True, coverage_loss=0.0, seed=1
+    )
     with torch.no_grad():
         found = [loss(model, batch, FIRST) for batch in batches]
     assert 2 < stopped < len(corpus.validation)

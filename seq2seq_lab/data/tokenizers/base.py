@@ -49,6 +49,9 @@ class Tokenizer(ABC):
     lowercased one by one, also Σ at the end of a word.
     """
 
+    reads_source: bool = False
+    """Whether the ids of an output depend on its source; see `for_source`."""
+
     _backend: tokenizers.Tokenizer
     _labels: tuple[str, ...] = ()
 
@@ -86,6 +89,14 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without `<sos>` and `<eos>`."""
+
+    def encode_outputs(self, lines: Sequence[str], sources: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line, the output of the source with the same index."""
+        return self.encode(lines)
+
+    def for_source(self, line: str) -> "Tokenizer":
+        """Return the tokenizer of a source and its outputs: itself, unless their ids depend on the source."""
+        return self
 
     @abstractmethod
     def spans(self, line: str) -> list[tuple[int, int]]:
@@ -279,6 +290,13 @@ class TokenizerPair:
         """The labels of source and target that the tokenizers were fitted with, or None if they are not known."""
         labels = self.source._labels if self.joint else self.source._labels + self.target._labels
         return (labels[0], labels[1]) if len(labels) == 2 else None
+
+    def for_source(self, line: str) -> "TokenizerPair":
+        """Return the tokenizers of a source and its outputs; see `Tokenizer.for_source`."""
+        if not self.target.reads_source:
+            return self
+        both = self.target.for_source(line)
+        return TokenizerPair(both, both)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizers `source` and `target`, or only `source` if they are the same."""

@@ -3,5 +3,6 @@
 from seq2seq_lab.models.readouts.base import Readout
 from seq2seq_lab.models.readouts.deep import DeepReadout
 from seq2seq_lab.models.readouts.linear import LinearReadout
+from seq2seq_lab.models.readouts.pointer import PointerReadout
 
-__all__ = ["DeepReadout", "LinearReadout", "Readout"]
+__all__ = ["DeepReadout", "LinearReadout", "PointerReadout", "Readout"]

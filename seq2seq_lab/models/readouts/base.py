@@ -1,7 +1,8 @@
 """The contract of readouts."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -15,7 +16,8 @@ class Readout(nn.Module, ABC):
 
     The output weights of a tied readout are the target embeddings (Press and Wolf 2017, arXiv:1608.05859).
 
-    `needs_weights` is whether the readout reads the attention weights, `needs_tokens` whether it reads `Source.tokens_BS`.
+    `needs_weights` is whether the readout reads the attention weights, `needs_tokens` whether it reads `Source.tokens_BS`,
+    `source_types` the number of output types, the last ones, that stand for words of the source; they have no embedding.
 
     Args:
         feature_size: F, the size of the decoder features.
@@ -25,9 +27,15 @@ class Readout(nn.Module, ABC):
 
     needs_weights: ClassVar[bool] = False
     needs_tokens: ClassVar[bool] = False
+    source_types: int = 0
 
     def __init__(self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None) -> None:
         super().__init__()
+
+    @classmethod
+    def source_types_of(cls, settings: Mapping[str, Any]) -> int:
+        """Return the `source_types` of a readout with these settings."""
+        return 0
 
     @abstractmethod
     def forward(
@@ -66,6 +74,24 @@ class Readout(nn.Module, ABC):
                 f"that both share. Set tokenizer.joint=true in a task whose source is text, or choose another readout, such "
                 f"as readout=linear."
             )
+
+
+def check_source_types(vocabulary_size: int, source_types: int) -> None:
+    """Refuse a vocabulary without types that a readout can generate.
+
+    Args:
+        vocabulary_size: V, the number of all types of the output.
+        source_types: see `Readout`.
+
+    Raises:
+        UserError: names the key and the remedy.
+    """
+    if vocabulary_size <= source_types:
+        raise UserError(
+            f"readout.copied_words={source_types} is not allowed: the output has only {vocabulary_size} types, so none "
+            f"is left to generate. Use readout=pointer in a task whose source and output share a vocabulary, such as "
+            f"task=translation, or choose readout=linear."
+        )
 
 
 def output_layer(size: int, vocabulary_size: int, table: nn.Parameter | None, remedy: str) -> nn.Linear:

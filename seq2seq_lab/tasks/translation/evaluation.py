@@ -256,6 +256,11 @@ class TranslationEvaluator(DecodingEvaluator):
                 counts[head_links(layer, head, "read")] = self._gold.counts(index, read(weights))
         return counts
 
+    def text_of(self, i: int, hypothesis: Hypothesis) -> str:
+        """See `DecodingEvaluator.text_of`."""
+        tokenizer = self.tokenizers.for_source(self.split.text.source[i]).target
+        return one_line(tokenizer.decode(hypothesis.tokens))
+
     def replaced(self, i: int, hypothesis: Hypothesis) -> str | None:
         """See `DecodingEvaluator.replaced`."""
         return (
@@ -372,7 +377,8 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
         raise UserError(
             "replace_unknown (--replace-unknown) needs attention to words, and encoder.outputs=turns has none. Leave it out."
         )
-    return one_line(replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens))
+    pair = tokenizers.for_source(line)
+    return one_line(replace_unknown(hypothesis.weights_TS, pair, line, hypothesis.tokens))
 
 
 def source_length_in_words(text: ParallelText, i: int) -> int:

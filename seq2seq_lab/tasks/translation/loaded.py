@@ -177,7 +177,7 @@ class LoadedTranslation(Loaded):
         """See `Loaded.forced`."""
         check_pairs("forced", sources, targets)
         source, target = self.tokenizers.source, self.tokenizers.target
-        outputs = target.encode(targets)
+        outputs = target.encode_outputs(targets, sources)
         text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(outputs))
 
         def without(rows: Sequence[Sequence[int]], index: int) -> Batch:
@@ -215,7 +215,8 @@ class LoadedTranslation(Loaded):
         def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
             tokens = int(text.lengths[0])
             columns: Columns = "tokens" if self.positions(encoded) == tokens else "turns"
-            return text_source(sentence, self.tokenizers.source, columns if attends else None)
+            pair = self.tokenizers.for_source(sentence)
+            return text_source(sentence, pair.source, columns if attends else None)
 
         def maps(tokens: list[int]) -> dict[str, torch.Tensor]:
             if not isinstance(self.model, Seq2Seq):
@@ -228,6 +229,7 @@ class LoadedTranslation(Loaded):
             changes,
             lambda count: batches(np.zeros(count, np.int64)),
             describe,
+            tokenizer=self.tokenizers.for_source(sentence).target,
             source_tokenizer=self.tokenizers.source,
             maps=maps,
             no_attention=None if attends else NO_ATTENTION,
@@ -367,7 +369,7 @@ class LoadedTranslation(Loaded):
         # The weights do not matter for the names of the tokens.
         width = 2 + len(self.tokenizers.source.encode([sentence])[0])
         rows = np.zeros((len(tokens), width)) if weights_TS is None else weights_TS
-        named = attention_map(rows, self.tokenizers, sentence, tokens, join)
+        named = attention_map(rows, self.tokenizers.for_source(sentence), sentence, tokens, join)
         return Translation(
             source=sentence,
             text=named.output,

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import TargetBatch
+from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.losses import cross_entropy, symmetric_kl
@@ -20,6 +21,7 @@ class TrainingLoss:
 
     Args:
         r_drop: α; 0 reads each sentence once.
+        coverage_loss: λ, the weight of Σ_t Σ_j min(α_tj, Σ_{t' < t} α_t'j) (See 2017, arXiv:1704.04368, eq. 12–13).
         stop_at_eos: count no loss after the model has read an `<eos>` that it predicted. The number of target tokens stays
             that of the reference (as in the PyTorch translation tutorial).
         seed: random seed of the teacher-forcing mask.
@@ -32,6 +34,7 @@ class TrainingLoss:
         label_smoothing: float,
         r_drop: float,
         stop_at_eos: bool,
+        coverage_loss: float,
         seed: int,
     ) -> None:
         self.teacher_forcing = teacher_forcing
@@ -39,7 +42,8 @@ class TrainingLoss:
         self.r_drop = r_drop
         self.stop_at_eos = stop_at_eos
         self.seed = seed
-        self.reads_weights = False
+        self.coverage_loss = coverage_loss
+        self.reads_weights = coverage_loss > 0
 
     def __call__(self, model: Seq2Seq, batch: TargetBatch, step: StepInfo) -> Tensor:
         """Return the loss in nats, summed over the target tokens of the batch."""
@@ -65,11 +69,15 @@ class TrainingLoss:
         return loss_sum
 
     def penalty(self, weights_BTS: Tensor | None, outputs_BT: Tensor) -> Tensor | None:
-        """Return a penalty on the attention weights, summed over the batch, or None.
+        """Return a penalty on the attention weights, summed over the batch, or None: the coverage loss if it has a weight.
 
         A subclass may override it, and `reads_weights`. Without `reads_weights` the weights may be None.
         """
-        return None
+        if not self.coverage_loss or weights_BTS is None:
+            return None
+        before_BTS = weights_BTS.cumsum(1) - weights_BTS
+        repeated_BT = torch.minimum(weights_BTS, before_BTS).sum(-1)
+        return self.coverage_loss * repeated_BT.masked_fill(outputs_BT == PAD, 0).sum()
 
 
 @torch.no_grad()

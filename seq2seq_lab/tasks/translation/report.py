@@ -56,11 +56,13 @@ def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
     _print_sizes(corpus, tokenized, held_out)
     _print_near_duplicates(corpus, held_out)
     sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
-    source_tokens = map(pair.source.tokens, pair.source.encode(sources))
-    target_tokens = map(pair.target.tokens, pair.target.encode(targets))
     pairs = [
-        {"source": " ".join(source), "target": " ".join(target)}
-        for source, target in zip(source_tokens, target_tokens, strict=True)
+        {
+            side: " ".join(one.tokens(one.encode([line])[0]))
+            for side, one, line in (("source", both.source, source), ("target", both.target, target))
+        }
+        for source, target in zip(sources, targets, strict=True)
+        for both in (pair.for_source(source),)
     ]
     console.print_and_log(records_table("tokenized pairs", pairs))
     _log_problems(corpus, tokenized, sum(map(len, held_out.values())))
@@ -244,7 +246,9 @@ class TranslationReport:
         if hypothesis is None or hypothesis.weights_TS is None:
             return None, set()
         line = text.source[i]
-        drawn = attention_map(hypothesis.weights_TS, self.tokenizers, line, hypothesis.tokens, join)
+        drawn = attention_map(
+            hypothesis.weights_TS, self.tokenizers.for_source(line), line, hypothesis.tokens, join
+        )
         links: set[Link] = set()
         if text.gold is not None and drawn.output == text.target[i]:
             links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)

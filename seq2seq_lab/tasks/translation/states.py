@@ -62,9 +62,10 @@ def _write(run: Any, kind: StateKind, limit: int, fingerprint: str, folder: Path
             f"Restore them, and open the run without changes of dataset."
         )
     pair = run.tokenizers
+    sources = [*train.source]
     source, target = (
-        [[SOS, *ids, EOS] for ids in side.encode([*lines])]
-        for side, lines in ((pair.source, train.source), (pair.target, train.target))
+        [[SOS, *ids, EOS] for ids in rows]
+        for rows in (pair.source.encode(sources), pair.target.encode_outputs([*train.target], sources))
     )
     per_pair = [token_pairs(kind, *both) for both in zip(source, target, strict=True)]
     lengths = np.array([len(one) for one in per_pair])

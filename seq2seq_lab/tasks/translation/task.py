@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
@@ -20,6 +21,7 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import TokenizerPair, fit_tokenizers
+from seq2seq_lab.data.tokenizers.copying import CopyingTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import AER_ROWS
 from seq2seq_lab.metrics.base import Metric
@@ -97,7 +99,8 @@ class TranslationTask(Task):
     tokenizers: TokenizerPair
 
     def __init__(self, *, parts: Parts, seed: int, settings: TranslationSettings) -> None:
-        self.parts, self.seed, self.settings = parts, seed, settings
+        self.parts = copying(parts) if parts.source_types else parts
+        self.seed, self.settings = seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.groupings = groupings(settings.length_bounds)
 
@@ -115,6 +118,7 @@ class TranslationTask(Task):
             label_smoothing=settings.label_smoothing,
             r_drop=settings.r_drop,
             stop_at_eos=settings.stop_at_eos,
+            coverage_loss=settings.coverage_loss,
             seed=self.seed,
         )
 
@@ -123,7 +127,8 @@ class TranslationTask(Task):
         check_corpus(self.parts.dataset(), self.corpus_type, self.name)
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
-            model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
+            types = 8 + self.parts.source_types
+            model = self.parts.seq2seq(types, types, bool(self.parts.tokenizer.settings.get("joint")))
         if tokenizer.joint and (own := self.parts.source_tokenizer(False)) is not None:
             raise UserError(
                 f"tokenizer.joint=true is not allowed: the source has its own tokenizer ({type(own).__name__}). Set "
@@ -139,6 +144,17 @@ class TranslationTask(Task):
         if self.monitors_alignment and not model.attends:
             raise UserError(
                 f"trainer.monitor={self.monitor} needs a model with attention. Choose another metric, or model=attn."
+            )
+        if self.settings.coverage_loss and not model.attends:
+            raise UserError(
+                f"task.coverage_loss={self.settings.coverage_loss} needs a model with attention. Set it to 0, or choose "
+                f"model=attn."
+            )
+        if self.settings.label_smoothing and self.parts.source_types:
+            raise UserError(
+                f"task.label_smoothing={self.settings.label_smoothing} is not allowed with "
+                f"readout.copied_words={self.parts.source_types}: it would give a probability to words that the source does "
+                f"not have. Set task.label_smoothing=0 or readout.copied_words=0."
             )
         search = self.parts.search()
         if getattr(search, "needs_attention", False) and not model.attends:
@@ -263,6 +279,11 @@ class TranslationTask(Task):
 
     def model(self) -> Seq2Seq:
         pair = self.tokenizers
+        if self.parts.source_types and not isinstance(pair.target, CopyingTokenizer):
+            raise UserError(
+                f"readout.copied_words={self.parts.source_types} is not allowed with the vocabulary of another run, which "
+                f"has no types for words of the source. Set readout.copied_words=0, or leave init_from out."
+            )
         model = self.parts.seq2seq(pair.source.size, pair.target.size, pair.joint)
         for name, length in self.longest.items():
             model.check_length(length, f"A source sentence of {name}")
@@ -355,6 +376,14 @@ class TranslationTask(Task):
     def report(self, split: TranslationSplit, evaluation: DecodedEvaluation, step: int | None) -> Report:
         shown = TranslationReport(split, evaluation, self.tokenizers, self.settings.join_subwords)
         return shown.end() if step is None else shown.validation(step)
+
+
+def copying(parts: Parts) -> Parts:
+    """Return the parts with a tokenizer whose vocabulary is extended by words of the source; see `CopyingTokenizer`."""
+    tokenizer, count = parts.tokenizer, parts.source_types
+    settings = {**tokenizer.settings, "copied_words": count}
+    extended = Part("tokenizer", lambda: CopyingTokenizer.of(tokenizer(), count), settings)
+    return replace(parts, tokenizer=extended)
 
 
 def pairs_record(corpus: Corpus) -> dict[str, Any]:

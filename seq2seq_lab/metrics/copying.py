@@ -1,0 +1,87 @@
+"""How much an output copies from its source."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.texts import References
+
+
+class TextsWithSources(Protocol):
+    """Outputs with their references and sources."""
+
+    @property
+    def scored(self) -> Sequence[str]: ...
+
+    @property
+    def references(self) -> References: ...
+
+    @property
+    def text(self) -> ParallelText: ...
+
+
+class CopyingMetric(Metric):
+    """A share of things that are counted in each output."""
+
+    format, limits, confidence, higher_is_better = ".1%", (0.0, 1.0), True, True
+
+    def is_defined(self, totals_K: Array) -> bool:
+        """See `Metric.is_defined`."""
+        return bool(totals_K[1] > 0)
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
+
+
+class NovelNgrams(CopyingMetric):
+    """The share of n-grams of words of the outputs that their sources do not contain (See 2017, fig. 6).
+
+    The share of copied n-grams is 1 minus this share. It is neither good nor bad: compare it with that of the references.
+
+    Args:
+        order: n.
+        of_references: of the references instead of the outputs.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, order: Count, of_references: bool) -> None:
+        self.order, self.of_references = order, of_references
+        self.name = f"novel_{order}_grams" + ("_of_references" if of_references else "")
+        self.label = f"novel {order}-grams" + (" of the references" if of_references else "")
+
+    def rows(self, outputs: TextsWithSources) -> Array:
+        """See `Metric.rows`."""
+        rows = []
+        for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
+            known = {*ngrams(outputs.text.source[pair], self.order)}
+            lines = outputs.references.of(i) if self.of_references else [line]
+            found = [one for text in lines for one in ngrams(text, self.order)]
+            rows.append([sum(one not in known for one in found), len(found)])
+        return np.array(rows, np.float64)
+
+
+class CopiedWords(CopyingMetric):
+    """The share of the words that a reference has in common with its source which the output has too."""
+
+    name, label = "copied_words", "words to copy that are copied"
+
+    def rows(self, outputs: TextsWithSources) -> Array:
+        """See `Metric.rows`."""
+        rows = []
+        for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
+            source, output = ({*text.split()} for text in (outputs.text.source[pair], line))
+            reference = {word for text in outputs.references.of(i)[:1] for word in text.split()}
+            rows.append([len(reference & source & output), len(reference & source)])
+        return np.array(rows, np.float64)
+
+
+def ngrams(text: str, order: int) -> list[tuple[str, ...]]:
+    """Return the n-grams of the words of a text."""
+    words = text.split()
+    return [tuple(words[i : i + order]) for i in range(len(words) - order + 1)]

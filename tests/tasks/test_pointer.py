@@ -1,0 +1,143 @@
+"""A run of readout=pointer copies names that its vocabulary lacks: searches, scores, prefixes, and the coverage loss."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+import torch
+from forked_ranks import forked_ranks
+from small_models import batch_of, small_config, small_model
+
+import seq2seq_lab
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.seq2seq import build_seq2seq
+from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.translation.loss import TrainingLoss
+from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+from seq2seq_lab.tracking import read_metrics
+
+LINE = (
+    *("experiment=pointer", "dataset.train=480", "dataset.validation=5", "dataset.test=30", "logger=none"),
+    *("model.embedding_size=24", "model.encoder_hidden_size=24", "model.hidden_size=24", "model.dropout=0"),
+    *("trainer.max_epochs=2", "task.batch_size=12", "optimizer.lr=0.02", "task.coverage_loss=0.1"),
+    *("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=0"),
+)
+REPORT = "Bob met the queen yesterday . Zoltan left Kim today ."
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pointer") / "run"
+    assert command_line.run(*LINE, f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def test_it_copies_names_that_it_has_never_seen(run: Path) -> None:
+    result: dict[str, Any] = json.loads((run / "result.json").read_text("utf-8"))
+    assert result["test/copied_words"] > 0.8
+    assert 0.5 < result["test/novel_2_grams"] < 1
+    assert result["test/aer"] < 0.4
+    rows = [json.loads(line) for line in (run / "translations.test.jsonl").read_text("utf-8").splitlines()]
+    assert not any("<unk>" in row["hypothesis"] or "⁇" in row["hypothesis"] for row in rows)
+    loaded = seq2seq_lab.load(run)
+    (one,) = loaded.predict([REPORT])
+    assert one.text.split()[0] == "Zoltan" == one.target_tokens[0]
+    assert one.source_tokens[-4:] == ["Kim", "today", ".", "<eos>"]
+    assert one.unknown_words == []
+
+
+@pytest.mark.parametrize("search", ["beam", "sampling"])
+def test_every_search_prints_the_words_of_the_source(run: Path, search: str) -> None:
+    loaded = seq2seq_lab.load(run, changes=[f"search={search}"])
+    found = [one.text.split()[0] for one in loaded.nbest([REPORT])[0]]
+    assert {*found} <= {"Zoltan", "Kim", "Bob"}
+    assert "Zoltan" in found
+
+
+def test_given_outputs_and_prefixes_have_words_of_the_source(run: Path) -> None:
+    loaded = seq2seq_lab.load(run)
+    right, wrong, absent = loaded.score(
+        [REPORT] * 3, ["Zoltan leaves Kim", "Kim leaves Bob", "Eve leaves Kim"]
+    )
+    assert right.tokens == ["Zoltan", "leaves", "Kim", "<eos>"]
+    assert right.log_prob > wrong.log_prob
+    assert absent.log_prob < right.log_prob
+    for one in (loaded.attribute(REPORT, "Zoltan leaves Kim"), loaded.intervene(REPORT, "Zoltan leaves Kim")):
+        assert one.tokens == right.tokens
+    traced = loaded.trace(REPORT, prefix="Kim")
+    assert traced.best.text.split()[0] == "Kim"
+    assert [*REPORT.split(), "<eos>"] == [token.text for token in traced.source.tokens][-12:]
+    assert {"Zoltan", "Kim"} <= {one.text for step in traced.steps for one in step.top}
+
+
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command_line.run_until(len(losses_of(run)) - 3, *LINE, f"hydra.run.dir={folder}")
+    assert command_line.run(f"resume={folder}") == 0
+    assert losses_of(folder) == losses_of(run)
+
+
+@pytest.mark.slow  # starts two ranks
+def test_two_ranks_compute_what_one_process_computes(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("two", "one")]
+    with forked_ranks():
+        assert command_line.run(*LINE, "trainer.devices=2", f"hydra.run.dir={folders[0]}") == 0
+    assert command_line.run(*LINE, "trainer.micro_batches=2", f"hydra.run.dir={folders[1]}") == 0
+    assert losses_of(folders[0]) == losses_of(folders[1])
+    two, one = ((folder / "translations.test.jsonl").read_text("utf-8") for folder in folders)
+    assert two == one
+
+
+def test_the_coverage_loss_equals_its_formula_in_loops() -> None:
+    torch.manual_seed(1)
+    weights_BTS = torch.rand(2, 4, 3, dtype=torch.float64).softmax(-1)
+    outputs_BT = torch.tensor([[5, 6, 7, 3], [5, 3, 1, 1]])
+    expected = 0.0
+    for b in range(2):
+        for t in range(4):
+            if outputs_BT[b, t] != 1:
+                for s in range(3):
+                    covered = sum(float(weights_BTS[b, before, s]) for before in range(t))
+                    expected += min(float(weights_BTS[b, t, s]), covered)
+    settings: Any = {"label_smoothing": 0.0, "r_drop": 0.0, "stop_at_eos": False, "seed": 1}
+    losses = [TrainingLoss(Constant(1.0, "token"), coverage_loss=share, **settings) for share in (0.0, 0.5)]
+    penalty = losses[1].penalty(weights_BTS, outputs_BT)
+    assert penalty is not None
+    assert penalty.item() == pytest.approx(0.5 * expected)
+    model, batch = small_model(small_config()), batch_of([[4, 5, 6]], [[7, 8, 9]])
+    without, with_coverage = (loss(model, batch, StepInfo(0, 0)).item() for loss in losses)
+    assert with_coverage > without
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (("tokenizer=bpe", "tokenizer.joint=true"), "readout.copied_words"),
+        (("tokenizer.joint=false",), "tokenizer.joint=true"),
+        (("model=vanilla",), "readout=PointerReadout"),
+        (("readout=linear", "model=vanilla", "task.coverage_loss=1"), "task.coverage_loss"),
+        (("task.label_smoothing=0.1",), "task.label_smoothing"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    settings: tuple[str, ...], key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run("experiment=pointer", *settings, "logger=none") == 2
+    assert key in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["dialogue", "classification", "language_model", "captions"])
+def test_other_tasks_refuse_the_readout(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(f"task={task}", "readout=pointer", "logger=none") == 2
+    assert "readout" in capsys.readouterr().err
+
+
+def test_the_vocabulary_of_another_run_has_no_words_of_the_source() -> None:
+    with pytest.raises(UserError, match=r"readout\.copied_words=20"):
+        build_seq2seq(small_config(readout="pointer"), 13, 13, True)
