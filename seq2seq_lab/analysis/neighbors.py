@@ -221,30 +221,31 @@ def neighbors(
     kind: StateKind,
     step: int,
     state_D: Tensor,
-    pair: tuple[int, int],
+    pair: tuple[str, str],
     count: int,
-    names: Callable[[int], str],
+    names: Callable[[str, int], str],
 ) -> Neighbors:
     """Return the states of a store that are nearest to a state.
 
     Args:
-        pair: the token and the next token of the state.
-        names: returns the printable form of a token, empty for −1.
+        pair: the names of the token and the next token of the state.
+        names: returns the printable form of a token of a source or its output, empty for −1.
     """
     require(count >= 1, "count", count, "1 or more")
     found = []
     for index, similarity in store.nearest(state_D, count):
         sentence, position, word, following = store.rows_N4[index].tolist()
         source, target = store.sentences[sentence]
+        next_name = names(source, following)
         found.append(
             Neighbor(
                 similarity=similarity,
                 source=source,
                 target=target,
                 position=position,
-                word=names(word),
-                next=names(following),
-                same_next=following == pair[1],
+                word=names(source, word),
+                next=next_name,
+                same_next=next_name == pair[1],
             )
         )
     compared, total = len(store.rows_N4), store.all_states
@@ -252,8 +253,8 @@ def neighbors(
     return Neighbors(
         state=kind,
         step=step,
-        word=names(pair[0]),
-        next=names(pair[1]),
+        word=pair[0],
+        next=pair[1],
         same_next=float(np.mean([one.same_next for one in found])),
         states=compared,
         all_states=total,

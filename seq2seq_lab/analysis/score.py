@@ -170,7 +170,7 @@ def _scored(
     for word, group in enumerate(group_tokens(spans, units)):
         for token in group:
             word_of[token] = word
-    alignment = None
+    alignment, tokenizer = None, forced.tokenizer.for_source(source)
     if weights_TS is not None and forced.source_tokenizer is not None:
         source_spans = forced.source_tokenizer.spans(source)
         weights_TS = weights_TS[:, : len(source_spans) + 2]
@@ -178,10 +178,10 @@ def _scored(
     return ScoredText(
         source=source,
         target=target,
-        tokens=[*forced.tokenizer.for_source(source).tokens(ids), "<eos>"],
+        tokens=[*tokenizer.tokens(ids), "<eos>"],
         words=[target[start:end] for start, end in units],
         word_of=word_of,
-        unknown_words=forced.tokenizer.unknown_words(target),
+        unknown_words=tokenizer.unknown_words(target),
         attention=weights_TS,
         alignment=alignment,
         **columns,

@@ -1,34 +1,30 @@
 """A run of readout=pointer copies names that its vocabulary lacks: searches, scores, prefixes, and the coverage loss."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import command_line
 import pytest
 import torch
-from forked_ranks import forked_ranks
+from finished_runs import check_ranks, check_resumed, result_of, rows_of
 from small_models import batch_of, small_config, small_model
 
 import seq2seq_lab
+from seq2seq_lab.data.headlines import Headlines
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
-from seq2seq_lab.tracking import read_metrics
 
 LINE = (
     *("experiment=pointer", "dataset.train=480", "dataset.validation=5", "dataset.test=30", "logger=none"),
     *("model.embedding_size=24", "model.encoder_hidden_size=24", "model.hidden_size=24", "model.dropout=0"),
-    *("trainer.max_epochs=2", "task.batch_size=12", "optimizer.lr=0.02", "task.coverage_loss=0.1"),
+    *("trainer.max_epochs=1", "task.batch_size=8", "optimizer.lr=0.02", "task.coverage_loss=0.1"),
     *("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=0"),
+    "trainer.checkpoint_every_steps=50",
 )
 REPORT = "Bob met the queen yesterday . Zoltan left Kim today ."
-
-
-def losses_of(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +35,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_copies_names_that_it_has_never_seen(run: Path) -> None:
-    result: dict[str, Any] = json.loads((run / "result.json").read_text("utf-8"))
+    result = result_of(run)
     assert result["test/copied_words"] > 0.8
     assert 0.5 < result["test/novel_2_grams"] < 1
     assert result["test/aer"] < 0.4
-    rows = [json.loads(line) for line in (run / "translations.test.jsonl").read_text("utf-8").splitlines()]
-    assert not any("<unk>" in row["hypothesis"] or "⁇" in row["hypothesis"] for row in rows)
+    texts = [row["hypothesis"] for row in rows_of(run, "translations")]
+    assert not any("<unk>" in text or "⁇" in text for text in texts)
     loaded = seq2seq_lab.load(run)
     (one,) = loaded.predict([REPORT])
     assert one.text.split()[0] == "Zoltan" == one.target_tokens[0]
     assert one.source_tokens[-4:] == ["Kim", "today", ".", "<eos>"]
     assert one.unknown_words == []
+
+
+def test_the_table_of_tokenized_pairs_has_the_names(run: Path) -> None:
+    table = (run / "run.log").read_text("utf-8").split("tokenized pairs")[1].split("Computing on")[0]
+    first = Headlines(train=480, validation=5, test=30, seed=1).load().train.target[0]
+    assert first in table
+    assert "<unk>" not in table
+    assert "⁇" not in table
 
 
 @pytest.mark.parametrize("search", ["beam", "sampling"])
@@ -70,28 +74,31 @@ def test_given_outputs_and_prefixes_have_words_of_the_source(run: Path) -> None:
     assert absent.log_prob < right.log_prob
     for one in (loaded.attribute(REPORT, "Zoltan leaves Kim"), loaded.intervene(REPORT, "Zoltan leaves Kim")):
         assert one.tokens == right.tokens
+    assert absent.unknown_words == ["Eve"]
     traced = loaded.trace(REPORT, prefix="Kim")
     assert traced.best.text.split()[0] == "Kim"
     assert [*REPORT.split(), "<eos>"] == [token.text for token in traced.source.tokens][-12:]
     assert {"Zoltan", "Kim"} <= {one.text for step in traced.steps for one in step.top}
 
 
+@pytest.mark.parametrize("state", ["decoder", "encoder"])
+def test_neighbors_are_named_by_their_own_sources(run: Path, state: Any) -> None:
+    found = seq2seq_lab.load(run).neighbors(REPORT, 0, state, count=8)
+    for one in found.neighbors:
+        words = [*one.source.split(), "<eos>"] if state == "encoder" else one.target.split()
+        assert (one.word, one.next) == (["<sos>", *words][one.position], [*words, "<eos>"][one.position])
+        assert one.same_next == (one.next == found.next)
+    assert found.next == ("Bob" if state == "encoder" else "Zoltan")
+    assert any(one.next not in ("<unk>", "⁇") for one in found.neighbors)
+
+
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command_line.run_until(len(losses_of(run)) - 3, *LINE, f"hydra.run.dir={folder}")
-    assert command_line.run(f"resume={folder}") == 0
-    assert losses_of(folder) == losses_of(run)
+    check_resumed(run, tmp_path / "run", *LINE, examples="translations")
 
 
 @pytest.mark.slow  # starts two ranks
 def test_two_ranks_compute_what_one_process_computes(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("two", "one")]
-    with forked_ranks():
-        assert command_line.run(*LINE, "trainer.devices=2", f"hydra.run.dir={folders[0]}") == 0
-    assert command_line.run(*LINE, "trainer.micro_batches=2", f"hydra.run.dir={folders[1]}") == 0
-    assert losses_of(folders[0]) == losses_of(folders[1])
-    two, one = ((folder / "translations.test.jsonl").read_text("utf-8") for folder in folders)
-    assert two == one
+    check_ranks(tmp_path, *LINE, examples="translations")
 
 
 def test_the_coverage_loss_equals_its_formula_in_loops() -> None:

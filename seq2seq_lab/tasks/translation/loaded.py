@@ -260,17 +260,17 @@ class LoadedTranslation(Loaded):
         batch = BatchMaker(text, self.device)(np.array([0]))
         with evaluation_context(batch, self.precision, self.device):
             state_D = states(self.model, batch, state)[0, step].cpu()
-        tokenizer = self.tokenizers.source if state == "encoder" else self.tokenizers.target
 
-        def name(token: int) -> str:
-            return (
-                SPECIALS[token]
-                if 0 <= token < len(SPECIALS)
-                else "".join(tokenizer.tokens([token] * (token >= 0)))
-            )
+        def name(line: str, token: int) -> str:
+            if 0 <= token < len(SPECIALS):
+                return SPECIALS[token]
+            both = self.tokenizers.for_source(line)
+            tokenizer = both.source if state == "encoder" else both.target
+            return "".join(tokenizer.tokens([token] * (token >= 0)))
 
         store = training_states(self, state, limit)
-        return neighbors(store, state, step, state_D, pairs[step], count, name)
+        word, following = (name(sentence, token) for token in pairs[step])
+        return neighbors(store, state, step, state_D, (word, following), count, name)
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
         """See `Loaded.questions`."""

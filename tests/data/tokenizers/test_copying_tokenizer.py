@@ -1,9 +1,11 @@
 """The tokenizer whose vocabulary is extended by the unknown words of each source."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.tokenized import tokenize_text
@@ -11,6 +13,8 @@ from seq2seq_lab.data.tokenizers import UNK, CharTokenizer, TokenizerPair, White
 from seq2seq_lab.data.tokenizers.bpe import BpeTokenizer
 from seq2seq_lab.data.tokenizers.copying import CopyingTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.embedding import Embedding
+from seq2seq_lab.tasks.vectors import load_vectors
 
 OPTIONS: dict[str, Any] = {"joint": True, "lowercase": False, "min_frequency": 1, "max_size": None}
 SOURCE = "Zoe met Bob and Zoe saw Kim"
@@ -69,6 +73,23 @@ def test_targets_are_encoded_with_their_sources() -> None:
     expected = made.encode_outputs(text.target, text.source)
     assert rows[1:4] == expected[0]
     assert rows[6:7] == expected[1] == [made.size - 1]
+
+
+def test_word_vectors_are_those_of_the_words_with_an_embedding(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = copying()
+    (tmp_path / "words.txt").write_text("met 1 2\nZoe 3 4\n<unk> 5 6\n", "utf-8")
+    parts: Any = SimpleNamespace(vectors={"source": tmp_path / "words.txt"})
+    embedding = Embedding(made.size - 2, 2, 2, frozen=False, extended=True)
+    (ids,) = made.encode([SOURCE])
+    with caplog.at_level("INFO"):
+        load_vectors(parts, "source", embedding, 1.0, made, torch.tensor(ids))
+    zoe, met, *_ = ids
+    assert embedding(torch.tensor(met)).tolist() == [1, 2]
+    assert torch.equal(embedding(torch.tensor(zoe)), embedding(torch.tensor(UNK)))
+    assert embedding(torch.tensor(zoe)).tolist() != [3, 4]
+    assert "1 of 4 types (25.0%), 14.3% of the training tokens" in caplog.text  # 1 of 7 tokens
 
 
 def test_tokenizers_whose_unknown_tokens_are_no_words_are_refused() -> None:
