@@ -28,6 +28,8 @@ class SentenceScores(Protocol):
             form.
         wrong_nats: the negative log-probability of the ungrammatical form; NaN without one.
         distances: see `data.sentences.Sentences`.
+        carried_nats: the negative log-probability of each sentence with its end, given all sentences before it in the text;
+            None if it is not computed.
     """
 
     @property
@@ -47,6 +49,9 @@ class SentenceScores(Protocol):
 
     @property
     def distances(self) -> Sequence[int | None]: ...
+
+    @property
+    def carried_nats(self) -> Array | None: ...
 
 
 def tokens(outputs: SentenceScores) -> Array:
@@ -99,6 +104,21 @@ class PerplexityPerUnit(_PerUnit):
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
         return perplexity(float(totals_K[0] / totals_K[1]))
+
+
+class CarriedPerplexity(PerplexityPerUnit):
+    """`PerplexityPerUnit` of a text that is read from its beginning to its end, with the state carried (Mikolov 2010)."""
+
+    when = "final"
+
+    def rows(self, outputs: SentenceScores) -> Array:
+        """See `Metric.rows`."""
+        assert outputs.carried_nats is not None, "see `unavailable`"
+        return np.column_stack([outputs.carried_nats, self.unit(outputs)])
+
+    def unavailable(self, outputs: SentenceScores) -> str | None:
+        """See `Metric.unavailable`."""
+        return "the model has no recurrent state" if outputs.carried_nats is None else None
 
 
 class BitsPerUnit(_PerUnit):
@@ -157,8 +177,10 @@ def by_distance(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:
     return {name: group for name, group in groups.items() if group} or None
 
 
+CARRIED = CarriedPerplexity("perplexity_per_word_carried", "perplexity per word, carried state", words)
 LANGUAGE_MODEL_METRICS: tuple[Metric, ...] = (
     PerplexityPerUnit("perplexity_per_word", "perplexity per word", words),
+    CARRIED,
     PerplexityPerUnit("perplexity_per_token", "perplexity per token", tokens),
     BitsPerUnit("bits_per_character", "bits per character", characters),
     MinimalPairAccuracy(),

@@ -39,6 +39,7 @@ from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.language_model import evaluation
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
@@ -217,6 +218,7 @@ def test_two_ranks_compute_and_save_what_one_process_does(carried: Path, tmp_pat
     assert losses_of(folder) == losses_of(carried)
     result, expected = result_of(folder), result_of(carried)
     assert result["test/minimal_pairs"] == expected["test/minimal_pairs"]
+    assert result["test/perplexity_per_word_carried"] == expected["test/perplexity_per_word_carried"]
     assert result["test/perplexity_per_word"] == pytest.approx(expected["test/perplexity_per_word"])
     saved, states = (
         load_file(next(path.glob("checkpoints/step_*/task.safetensors"))) for path in (folder, carried)
@@ -306,6 +308,30 @@ def test_scores_equal_a_slow_reference(model: LoadedLanguageModel, run: Path) ->
     assert result["test/minimal_pairs"] == pytest.approx(np.mean(correct))
 
 
+@pytest.mark.parametrize("trained", ["run", "carried"])
+def test_the_carried_perplexity_equals_one_pass_over_the_whole_text(
+    trained: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder: Path = request.getfixturevalue(trained)
+    opened, result, name = api.load(folder, device="cpu"), result_of(folder), "perplexity_per_word_carried"
+    rows = [json.loads(line) for line in (folder / "sentences.test.jsonl").read_text("utf-8").splitlines()]
+    lines = [row["sentence"] for row in rows]
+    tokens = SentenceTokens(Ragged.of(opened.task.vocabulary.tokenizer.encode(lines)))
+    text_L = tokens.tokens.tokens.long()
+    logits_1LV, _ = opened.model(text_L[text_L != EOS][None], None)
+    nats = functional.cross_entropy(logits_1LV[0].detach(), text_L[text_L != SOS], reduction="sum").item()
+    words = sum(len(line.split()) + 1 for line in lines)
+    assert result[f"test/{name}"] == pytest.approx(math.exp(nats / words), rel=1e-4)
+    assert result[f"test/{name}"] != pytest.approx(result["test/perplexity_per_word"], rel=1e-4)
+    assert result[f"test/{name}_confidence"] > 0
+    assert f'"val/{name}"' not in (folder / "metrics.jsonl").read_text("utf-8")
+    nats_N = evaluation.carried_nats(opened.model, tokens, opened.compute)
+    assert nats_N.sum() == pytest.approx(nats, rel=1e-5)
+    assert nats_N[0] == pytest.approx(-opened.log_probs(lines[:1])[0], rel=1e-5)
+    monkeypatch.setattr(evaluation, "CHUNK", 7)
+    assert evaluation.carried_nats(opened.model, tokens, opened.compute) == pytest.approx(nats_N, rel=1e-4)
+
+
 def test_metrics_of_known_probabilities() -> None:
     outputs = LanguageModelOutputs(
         nats=np.array([2.0, 4.0, 1.0]),
@@ -313,11 +339,13 @@ def test_metrics_of_known_probabilities() -> None:
         lines=["a b", "c", ""],
         phenomena=["x", "y", None],
         wrong_nats=np.array([2.0, 5.0, np.nan]),
+        carried_nats=np.array([1.0, 4.0, 1.0]),
     )
     values = {metric.name: metric.value(metric.rows(outputs).sum(0)) for metric in LANGUAGE_MODEL_METRICS}
     assert values == pytest.approx(
         {
             "perplexity_per_word": math.exp(7 / 6),
+            "perplexity_per_word_carried": math.exp(6 / 6),
             "perplexity_per_token": math.exp(7 / 12),
             "bits_per_character": 7 / 7 / math.log(2),
             "minimal_pairs": 0.75,
@@ -412,6 +440,8 @@ def test_the_program_draws_the_attention_of_a_transformer(
     with pytest.raises(SystemExit):
         programmed(monkeypatch, capsys, b"the king\n", run, "--attention-maps", picture)
     assert "decoder=transformer" in capsys.readouterr().err
+    assert "TransformerDecoder has no recurrent state" in (folder / "run.log").read_text("utf-8")
+    assert "test/perplexity_per_word_carried" not in result_of(folder)
 
 
 @pytest.mark.parametrize("mode", ["--log-probs", "--scores"])
@@ -456,6 +486,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("decoder=conditional", "decoder=plain"),
         ("decoder=context", "decoder=plain"),
         ("decoder=transformer task.carry_state=true", "decoder=plain"),
+        ("decoder=transformer trainer.monitor=val/perplexity_per_word_carried", "trainer.monitor=null"),
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),
         ("embedding.source.frozen=true", "embedding.source"),

@@ -14,18 +14,23 @@ from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.metrics.base import Array, digest
-from seq2seq_lab.metrics.language_model import AGREEMENT, MINIMAL_PAIRS
+from seq2seq_lab.metrics.language_model import AGREEMENT, CARRIED, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import evaluation
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.language_model.carry import ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens, TokenBatch
 from seq2seq_lab.tasks.losses import token_losses
 from seq2seq_lab.tasks.splits import TextSplit
+
+CHUNK = 512
+"""Tokens that an evaluation with carried state reads at once."""
 
 LanguageModelSplit = TextSplit[Sentences, SentenceTokens]
 
@@ -49,6 +54,7 @@ class LanguageModelOutputs:
     phenomena: Sequence[str | None]
     wrong_nats: Array
     distances: Sequence[int | None] = ()
+    carried_nats: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,23 @@ def sentence_nats(
     for index in plan_evaluation(sentences, batch_size):
         nats_N[index] = batch_nats(model, batches(index), compute)
     return nats_N
+
+
+@torch.no_grad()
+def carried_nats(model: LanguageModel, sentences: SentenceTokens, compute: Compute) -> Array:
+    """Return the negative log-probability in nats of each sentence with its end, given all sentences before it.
+
+    The text is one stream, see `streams`: each sentence starts from the state after the one before it.
+    """
+    plan, state, losses = ChunkPlan(sentences, 1, CHUNK, compute.device), None, list[Tensor]()
+    for (index,) in plan.plan:
+        heartbeat.beat("evaluating with carried state")
+        batch = plan.batch(index)
+        with evaluation_context(batch, compute.precision, compute.device):
+            logits_1TV, state = model(batch.inputs_BT, state)
+            losses.append(token_losses(logits_1TV, batch.outputs_BT))
+    ends_N = sentences.units.cumsum(0).numpy()
+    return np.add.reduceat(to_host(torch.cat(losses, 1))[0], [0, *ends_N[:-1]], dtype=np.float64)
 
 
 @torch.no_grad()
@@ -139,12 +162,15 @@ class ScoredSentences:
         right = tokenizer.encode([split.text.lines[i] for i in with_form])
         self._equal = [i for i, ids, other in zip(with_form, right, wrong_ids, strict=True) if ids == other]
 
-    def outputs(self, nats: Array, wrong_nats: Array) -> LanguageModelOutputs:
+    def outputs(
+        self, nats: Array, wrong_nats: Array, carried_nats: Array | None = None
+    ) -> LanguageModelOutputs:
         """Return the inputs of the metrics.
 
         Args:
             nats: the negative log-probability of each sentence.
             wrong_nats: that of its ungrammatical form; NaN without one.
+            carried_nats: see `carried_nats`; None if it is not computed.
         """
         wrong_nats = wrong_nats.copy()
         wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
@@ -155,13 +181,18 @@ class ScoredSentences:
             phenomena=self._phenomena,
             wrong_nats=wrong_nats,
             distances=self.split.text.distances or (),
+            carried_nats=carried_nats,
         )
 
 
-class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
+class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
     """Evaluates a model on a split. The result of a sentence has its `batch_nats`, and those of its ungrammatical form.
 
+    With carried state, one batch more has all N sentences as the examples N to 2N − 1. Their results have the
+    `carried_nats`, or are empty in a validation that does not monitor them.
+
     Args:
+        carried: whether to evaluate with carried state too, which needs a recurrent decoder.
         batch_size: sentences of a batch.
         samples: the number of sentences to generate.
         length: see `generate`.
@@ -178,18 +209,24 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
         search: Search,
         compute: Compute,
         *,
+        carried: bool,
         batch_size: int,
         samples: int,
         length: int,
         **measured: Any,
     ) -> None:
+        count = len(split.text)
         super().__init__(
             model,
             split,
             compute,
-            plan=plan_evaluation(split.tokens, batch_size),
+            plan=[
+                *([np.arange(count, 2 * count)] if carried else []),
+                *plan_evaluation(split.tokens, batch_size),
+            ],
             examples=digest(split.text.lines),
             groupings=(MINIMAL_PAIRS, AGREEMENT),
+            clusters=np.arange(count),
             **measured,
         )
         self.tokenizer, self.search = tokenizer, search
@@ -198,8 +235,13 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
         self._batches = SentenceBatches(split.tokens, compute.device)
         self._wrong_batches = SentenceBatches(self.sentences.wrong, compute.device)
 
-    def score(self, index: Index, final: bool) -> list[tuple[float, float]]:
+    def score(self, index: Index, final: bool) -> Sequence[tuple[float, ...]]:
         """See `SplitEvaluator.score`."""
+        if index[0] >= len(self.split.text):
+            if not final and CARRIED.name not in self.also:
+                return [()] * len(index)
+            nats_N = carried_nats(self.model, self.split.tokens, self.compute)
+            return [*zip(nats_N.tolist(), strict=True)]
         nats_B, wrong_nats_B = (
             batch_nats(self.model, self._batches(index), self.compute),
             np.full(len(index), np.nan),
@@ -210,10 +252,12 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
             wrong_nats_B[rows] = batch_nats(self.model, self._wrong_batches(wrong), self.compute)
         return [*zip(nats_B.tolist(), wrong_nats_B.tolist(), strict=True)]
 
-    def outputs(self, results: Sequence[tuple[float, float]]) -> LanguageModelOutputs:
+    def outputs(self, results: Sequence[tuple[float, ...]]) -> LanguageModelOutputs:
         """See `SplitEvaluator.outputs`."""
-        nats_N, wrong_nats_N = np.array(results).T
-        return self.sentences.outputs(nats_N, wrong_nats_N)
+        count = len(self.split.text)
+        nats_N, wrong_nats_N = np.array(results[:count]).T
+        carried_N = np.array([value for result in results[count:] for value in result])
+        return self.sentences.outputs(nats_N, wrong_nats_N, carried_N if len(carried_N) else None)
 
     def evaluation(
         self, results: object, outputs: LanguageModelOutputs, measurement: Measurement, final: bool

@@ -1,5 +1,6 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +16,9 @@ from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in
-from seq2seq_lab.metrics.language_model import AGREEMENT, LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
+from seq2seq_lab.metrics.language_model import AGREEMENT, CARRIED, LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import measure
-from seq2seq_lab.models.decoders.base import RecurrentDecoder
+from seq2seq_lab.models.decoders.base import Decoder, RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
@@ -44,6 +45,8 @@ from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.sentences import SentenceTask
 from seq2seq_lab.tasks.settings import SequenceSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
+
+log = logging.getLogger(__name__)
 
 NGRAMS = {"unigram": 1, "trigram": 3}  # the order of each baseline
 
@@ -106,16 +109,24 @@ class LanguageModelTask(SentenceTask):
         """The sentences."""
         return load_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
 
-    def check(self) -> None:
-        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
-        check_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
+    @cached_property
+    def decoder_kind(self) -> type[Decoder]:
+        """The class of the decoder. The model is built without memory, which refuses parts that cannot be combined."""
         with torch.device("meta"):
-            decoder = self.parts.language_model(8).decoder
-        if self.carried is not None and not isinstance(decoder, RecurrentDecoder):
-            raise UserError(
-                f"task.carry_state=true needs a recurrent decoder: the state of {type(decoder).__name__} grows with the "
-                f"text. Choose decoder=plain, or set task.carry_state=false."
-            )
+            return type(self.parts.language_model(8).decoder)
+
+    def check(self) -> None:
+        check_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
+        kind, monitor = self.decoder_kind, f"val/{CARRIED.name}"
+        for chosen, setting, remedy in (
+            (self.carried is not None, "task.carry_state=true", "task.carry_state=false"),
+            (self.monitor == monitor, f"trainer.monitor={monitor}", "trainer.monitor=null"),
+        ):
+            if chosen and not issubclass(kind, RecurrentDecoder):
+                raise UserError(
+                    f"{setting} needs a recurrent decoder: the state of {kind.__name__} grows with the text. Choose "
+                    f"decoder=plain, or set {remedy}."
+                )
         if getattr(self.parts.search(), "needs_attention", False):
             raise UserError(
                 "search.coverage_penalty needs a model with attention. Set it to 0 for task=language_model."
@@ -162,12 +173,18 @@ class LanguageModelTask(SentenceTask):
             self.vocabulary.tokenizer,
             self.parts.search(),
             compute,
+            carried=isinstance(model.decoder, RecurrentDecoder),
             batch_size=self.eval_batch_size,
             samples=self.settings.samples if split.prefix == "val" else 0,
             length=self.generated_length,
             metrics=self.metrics,
             also=also,
         )
+
+    def describe(self) -> None:
+        super().describe()
+        if not issubclass(self.decoder_kind, RecurrentDecoder):
+            log.info("%s has no recurrent state: %s is left out.", self.decoder_kind.__name__, CARRIED.name)
 
     def baselines(self, split: LanguageModelSplit) -> Iterator[Baseline]:
         """Yield the results of n-gram models of the tokens that the model reads; see `KneserNey`."""
