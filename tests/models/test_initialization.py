@@ -115,6 +115,7 @@ EVERY = get_args(Role)
 EXPECTED: dict[str, dict[Role, Check]] = {
     "default": {},
     "uniform": dict.fromkeys(EVERY, uniform(0.08)),
+    "uniform_zaremba": dict.fromkeys(EVERY, uniform(0.05)),
     "normal_biases": dict.fromkeys(EVERY, normal(0.01)),
     "normal": dict.fromkeys(EVERY, normal(0.01)) | {"bias": zero},
     "bahdanau": {

@@ -1,9 +1,13 @@
-"""Files in the formats of the Penn Treebank and WikiText-2: one unknown type, and refused if damaged."""
+"""Files in the formats of the Penn Treebank and WikiText-2, and the experiment zaremba2014."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
+import torch
+from finished_runs import losses_of, result_of
 
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK
@@ -23,9 +27,12 @@ SPLITS = {"path": "ptb.train.txt", "validation": "ptb.valid.txt", "test": "ptb.t
 each_format = pytest.mark.parametrize("text", LINES, ids=["penn_treebank", "wikitext_2"])
 
 
+def files_of(folder: Path) -> list[str]:
+    return [f"dataset.{key}={folder / name}" for key, name in SPLITS.items()]
+
+
 def task_of(folder: Path) -> Any:
-    files = [f"dataset.{key}={folder / name}" for key, name in SPLITS.items()]
-    line = ["task=language_model", "tokenizer=whitespace", "tokenizer.min_frequency=1", *files]
+    line = ["task=language_model", "tokenizer=whitespace_all", *files_of(folder)]
     return build_task(compose_run(line).config)
 
 
@@ -64,3 +71,33 @@ def test_a_damaged_file_is_refused_with_its_line(key: str, bad: bytes, text: str
     line = 20 * text.count("\n") + text[: text.index("<unk>")].count("\n") + 1
     with pytest.raises(UserError, match=rf"dataset\.{key}=.*line {line}\b"):
         _ = task_of(tmp_path).corpus
+
+
+def test_the_model_of_zaremba2014_has_the_weights_of_the_paper() -> None:
+    with torch.device("meta"):
+        model = build_task(compose_run(["experiment=zaremba2014"]).config).parts.language_model(10_002)
+    # 10,000 types with <eos>, here with <pad> and <sos> too: an embedding, a row and a bias of the output each.
+    assert sum(weight.numel() for weight in model.parameters()) == 19_780_400 + 2 * (2 * 650 + 1)
+
+
+def test_zaremba2014_trains_and_is_chosen_with_carried_state(tmp_path: Path) -> None:
+    for key, name in SPLITS.items():
+        (tmp_path / name).write_text(PENN_TREEBANK * (80 if key == "path" else 4), "utf-8")
+    folder = tmp_path / "run"
+    line = (
+        *("experiment=zaremba2014", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
+        *("model.embedding_size=12", "model.hidden_size=12", "task.samples=1", "trainer.log_every_steps=1"),
+        *("trainer.max_epochs=4", "schedule.constant_epochs=2", f"hydra.run.dir={folder}"),
+    )
+    assert command_line.run(*line, *files_of(tmp_path)) == 0
+    rows = [json.loads(text) for text in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    rates = [row["train/learning_rate"] for row in rows if "train/learning_rate" in row]
+    steps = len(rates) // 4
+    assert rates[::steps] == pytest.approx([35, 35, 35 / 1.2, 35 / 1.44])
+    assert losses_of(folder)[-1] < losses_of(folder)[0]
+    carried = [row[key] for row in rows if (key := "val/perplexity_per_word_carried") in row]
+    result = result_of(folder)
+    assert len(carried) == 4
+    assert result["val/perplexity_per_word_carried"] == pytest.approx(min(carried), rel=1e-4)
+    assert result["test/perplexity_per_word_carried"] == pytest.approx(min(carried), rel=1e-4)  # equal texts
+    assert result["test/perplexity_per_word"] > 1
