@@ -1,7 +1,7 @@
 """Training with carried state: truncated backpropagation through time (Mikolov 2010; Zaremba 2014, arXiv:1409.2329, §4.1).
 
 The training text is cut into streams. A step reads a chunk of each stream, starting from the state after the
-previous chunk; the gradient ends at the start of the chunk.
+previous chunk; the gradient ends at the start of the chunk. An evaluation with carried state reads one stream in this way.
 """
 
 from collections.abc import Callable, Mapping, Sequence
