@@ -1,14 +1,14 @@
 """The task of a configuration, and the slots of its parts."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config.schema import TASK_GROUPS, Config
-from seq2seq_lab.config.slots import Kind, check_slot, locate, part
+from seq2seq_lab.config.slots import Kind, Part, check_slot, locate, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.tokenizers.copying import CopyingTokenizer
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declarations, Metric
 from seq2seq_lab.models import parts as model_parts
@@ -77,8 +77,13 @@ def check_groups(config: Config) -> None:
 def build_parts(config: Config) -> Parts:
     """Return the constructors of the parts that a task uses."""
     return Parts(
-        **{group: part(group, getattr(config, group), KINDS) for group in TASK_GROUPS if group != "dataset"},
+        **{
+            group: part(group, getattr(config, group), KINDS)
+            for group in TASK_GROUPS
+            if group not in ("dataset", "tokenizer")
+        },
         dataset=partial(build_dataset, config),
+        tokenizer=build_tokenizer(config),
         seq2seq=partial(build_seq2seq, config),
         language_model=partial(build_language_model, config),
         classifier=partial(build_classifier, config),
@@ -126,9 +131,13 @@ def build_dataset(config: Config) -> Dataset:
     return part("dataset", config.dataset, KINDS)()
 
 
-def build_tokenizer(config: Config) -> Callable[[], Tokenizer]:
-    """Return a function that creates an untrained tokenizer."""
-    return part("tokenizer", config.tokenizer, KINDS)
+def build_tokenizer(config: Config) -> Part:
+    """Return the constructor of an untrained tokenizer: a `CopyingTokenizer` for a readout that copies unknown words."""
+    tokenizer = part("tokenizer", config.tokenizer, KINDS)
+    if config.readout is None or not (count := source_types(config)):
+        return tokenizer
+    settings = {**tokenizer.settings, "copied_words": count}
+    return Part("tokenizer", lambda: CopyingTokenizer.of(tokenizer(), count), settings)
 
 
 def source_tokenizer(config: Config, framed: bool) -> Tokenizer | None:

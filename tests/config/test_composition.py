@@ -69,13 +69,14 @@ COMPANIONS = {
         ("pooling", name): ["task=classification"]
         for name in ("last", "mean", "max", "first", "attention", "attender")
     },
+    ("readout", "pointer"): ["tokenizer.joint=true"],
     ("model", "masked_language_model"): ["task=masked_language_model"],
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
 # Groups whose values go with those of the others. Their files are composed together, the n-th of each group with the others.
 INDEPENDENT = (
     *("attention", "initialization", "logger", "metric", "optimizer"),
-    *("readout", "schedule", "search", "teacher_forcing"),
+    *("schedule", "search", "teacher_forcing"),
 )
 
 

@@ -145,6 +145,14 @@ def test_other_tasks_refuse_the_readout(task: str, capsys: pytest.CaptureFixture
     assert "readout" in capsys.readouterr().err
 
 
-def test_the_vocabulary_of_another_run_has_no_words_of_the_source() -> None:
+def test_a_vocabulary_without_types_to_generate_is_refused() -> None:
     with pytest.raises(UserError, match=r"readout\.copied_words=20"):
         build_seq2seq(small_config(readout="pointer"), 13, 13, True)
+
+
+def test_the_vocabulary_of_another_run_needs_the_same_copied_words(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = (*LINE, f"init_from={run}", "init_part=source_embedding", f"hydra.run.dir={tmp_path / 'run'}")
+    assert command_line.run(*line, "readout.copied_words=5") == 2
+    assert "'copied_words': 5" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
@@ -21,7 +20,6 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import TokenizerPair, fit_tokenizers
-from seq2seq_lab.data.tokenizers.copying import CopyingTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import AER_ROWS
 from seq2seq_lab.metrics.base import Metric
@@ -99,8 +97,7 @@ class TranslationTask(Task):
     tokenizers: TokenizerPair
 
     def __init__(self, *, parts: Parts, seed: int, settings: TranslationSettings) -> None:
-        self.parts = copying(parts) if parts.source_types else parts
-        self.seed, self.settings = seed, settings
+        self.parts, self.seed, self.settings = parts, seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.groupings = groupings(settings.length_bounds)
 
@@ -279,11 +276,6 @@ class TranslationTask(Task):
 
     def model(self) -> Seq2Seq:
         pair = self.tokenizers
-        if self.parts.source_types and not isinstance(pair.target, CopyingTokenizer):
-            raise UserError(
-                f"readout.copied_words={self.parts.source_types} is not allowed with the vocabulary of another run, which "
-                f"has no types for words of the source. Set readout.copied_words=0, or leave init_from out."
-            )
         model = self.parts.seq2seq(pair.source.size, pair.target.size, pair.joint)
         for name, length in self.longest.items():
             model.check_length(length, f"A source sentence of {name}")
@@ -376,14 +368,6 @@ class TranslationTask(Task):
     def report(self, split: TranslationSplit, evaluation: DecodedEvaluation, step: int | None) -> Report:
         shown = TranslationReport(split, evaluation, self.tokenizers, self.settings.join_subwords)
         return shown.end() if step is None else shown.validation(step)
-
-
-def copying(parts: Parts) -> Parts:
-    """Return the parts with a tokenizer whose vocabulary is extended by words of the source; see `CopyingTokenizer`."""
-    tokenizer, count = parts.tokenizer, parts.source_types
-    settings = {**tokenizer.settings, "copied_words": count}
-    extended = Part("tokenizer", lambda: CopyingTokenizer.of(tokenizer(), count), settings)
-    return replace(parts, tokenizer=extended)
 
 
 def pairs_record(corpus: Corpus) -> dict[str, Any]:
