@@ -79,6 +79,29 @@ def test_frozen_vectors_are_read_projected_and_kept(
     assert again.result["steps"] == 2 * run.result["steps"]
 
 
+def test_words_without_a_vector_are_trained_while_the_others_are_frozen(
+    vectors: Path, tmp_path: Path
+) -> None:
+    settings = [
+        *(
+            f"embedding.source.path={vectors}",
+            f"embedding.source.size={SIZE}",
+            "embedding.source.frozen=known",
+        ),
+        "trainer.keep_checkpoints=1",
+    ]
+    run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+    first_VD = run.model.source_embedding.weight.detach().clone()
+    vectors.unlink()
+    assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=2") == 0
+    last_VD = seq2seq_lab.load(tmp_path / "run").model.source_embedding.weight.detach()
+    known = [run.tokenizers.source.encode([word])[0][0] for word in ("the", "not")]
+    for weight_VD in (first_VD, last_VD):
+        assert weight_VD[known].equal(torch.tensor([[0.25], [-0.5]]).expand(-1, SIZE))
+    changed_V = (first_VD != last_VD).any(1)
+    assert changed_V.sum() > len(changed_V) / 2
+
+
 def test_vectors_that_are_not_frozen_are_trained(vectors: Path, tmp_path: Path) -> None:
     settings = [f"embedding.source.path={vectors}", f"embedding.source.size={SIZE}"]
     run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
@@ -105,6 +128,17 @@ REFUSED = [
     ),
     (["embedding.target.path=missing.vec"], r"embedding\.target\.path=missing\.vec"),
     (["embedding.target.frozen=true"], r"embedding\.target\.frozen=true .*embedding\.target\.path=FILE"),
+    (["embedding.target.frozen=known"], r"embedding\.target\.frozen=known .*embedding\.target\.path=FILE"),
+    (["embedding.target.frozen=1"], r"embedding\.target\.frozen=1 "),
+    (
+        [
+            "embedding.source.frozen=known",
+            "embedding.source.path={path}",
+            "embedding.source.size=5",
+            "optimizer=adamw",
+        ],
+        r"embedding\.source\.frozen=known .*optimizer\.weight_decay=0",
+    ),
     (
         ["embedding.target.frozen=true", "embedding.target.path={path}", *TIED],
         r"embedding\.target=.*'frozen': True.*model\.tied_embeddings=target",

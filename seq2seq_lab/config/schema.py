@@ -124,7 +124,7 @@ class TableConfig:
 
     path: str | None
     size: Count
-    frozen: bool
+    frozen: Any  # bool | "known": OmegaConf cannot merge a union
     dropout: Share
 
 
@@ -298,6 +298,13 @@ def check(config: Config) -> None:
         trainer.validate_every,
         "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
     )
+    for side, table in vars(config.embedding).items():
+        require(
+            type(table.frozen) is bool or table.frozen == "known",
+            f"embedding.{side}.frozen",
+            table.frozen,
+            "false; true; or known, to train only the words without a vector",
+        )
     require(
         threads == "auto" or (type(threads) is int and threads > 0),
         "trainer.threads",

@@ -1,10 +1,14 @@
 """Embedding tables."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.data.tokenizers import PAD, UNK
 from seq2seq_lab.data.vectors import WordVectors
+
+KNOWN: Literal["known"] = "known"
 
 
 class Embedding(nn.Module):
@@ -15,18 +19,31 @@ class Embedding(nn.Module):
     Args:
         table_size: size of a vector in the table, for example of pretrained word vectors.
         embedding_size: E, the size that the rest of the model reads.
-        frozen: train the projection but not the table.
+        frozen: true: train the projection but not the table. "known": train also the rows of the table without a vector.
         extended: the ids may be greater than those of the table; these are embedded as `<unk>`.
+
+    Attributes:
+        known_V: with "known", whether the row of each vocabulary entry is a vector of `load_vectors`; else None.
     """
 
+    known_V: Tensor | None
+
     def __init__(
-        self, vocabulary_size: int, table_size: int, embedding_size: int, frozen: bool, extended: bool = False
+        self,
+        vocabulary_size: int,
+        table_size: int,
+        embedding_size: int,
+        frozen: bool | Literal["known"],
+        extended: bool = False,
     ) -> None:
         super().__init__()
         self.extended = extended
         self.table = nn.Embedding(vocabulary_size, table_size, padding_idx=PAD)
         self._draw(table_size**-0.5)
-        self.table.weight.requires_grad_(not frozen)
+        self.table.weight.requires_grad_(frozen is not True)
+        self.register_buffer(
+            "known_V", torch.zeros(vocabulary_size, dtype=torch.bool) if frozen == KNOWN else None
+        )
         self.projection = (
             nn.Identity()
             if table_size == embedding_size
@@ -42,7 +59,10 @@ class Embedding(nn.Module):
         """Return the embeddings, of shape …E, of ids of any shape."""
         if self.extended:
             tokens = tokens.where(tokens < len(self.weight), UNK)
-        return self.projection(self.table(tokens))
+        embedded = self.table(tokens)
+        if self.known_V is not None:  # no gradient reaches the rows of known words
+            embedded = torch.where(self.known_V[tokens].unsqueeze(-1), embedded.detach(), embedded)
+        return self.projection(embedded)
 
     @torch.no_grad()
     def load_vectors(self, words: WordVectors, scale: float) -> None:
@@ -58,6 +78,8 @@ class Embedding(nn.Module):
         self._draw(vectors_VD[words.found_V].square().mean().sqrt().item())
         found_V = words.found_V.to(self.weight.device)
         self.weight[found_V] = vectors_VD.to(self.weight)[found_V]
+        if self.known_V is not None:
+            self.known_V.copy_(found_V)
 
     @torch.no_grad()
     def _draw(self, std: float) -> None:

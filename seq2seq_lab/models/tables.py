@@ -7,7 +7,7 @@ from seq2seq_lab.config.slots import locate
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import EmbeddingDropout
-from seq2seq_lab.models.embedding import Embedding
+from seq2seq_lab.models.embedding import KNOWN, Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.parts import KINDS
 
@@ -76,7 +76,14 @@ def check_tables(config: Config, joint: bool) -> None:
         copied = config.copies(f"{side}_embedding")
         if table.frozen and table.path is None and not copied:
             raise UserError(
-                f"{key}.frozen=true requires pretrained vectors. Set {key}.path=FILE, or {key}.frozen=false."
+                f"{key}.frozen={str(table.frozen).lower()} requires pretrained vectors. Set {key}.path=FILE, or "
+                f"{key}.frozen=false."
+            )
+        decay = (config.optimizer or {}).get("weight_decay")
+        if table.frozen == KNOWN and decay:
+            raise UserError(
+                f"{key}.frozen=known cannot be combined with optimizer.weight_decay={decay}, which would change the "
+                f"vectors. Set optimizer.weight_decay=0, or {key}.frozen=true."
             )
         if table.path is not None and copied:
             raise UserError(

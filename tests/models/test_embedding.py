@@ -129,6 +129,28 @@ def test_vectors_follow_the_type_of_the_table() -> None:
     assert embedding.weight[4].equal(vectors([4], 9, 6, scale=1.0).vectors_VD[4].double())
 
 
+def test_known_words_are_frozen_and_the_others_trained() -> None:
+    embedding = Embedding(9, 6, 4, frozen="known")
+    assert all(found.any() for found in table_gradient(embedding)[[4, 5]])  # no vectors are loaded yet
+    embedding.load_vectors(vectors([4], 9, 6, scale=1.0), 1.0)
+    again = Embedding(9, 6, 4, frozen="known")
+    again.load_state_dict(embedding.state_dict())
+    for table in (embedding, again):
+        found_VD = table_gradient(table)
+        assert not found_VD[[4, PAD]].any()
+        assert found_VD[5].any()
+    tokens = torch.tensor([4, 5, PAD])
+    torch.testing.assert_close(embedding(tokens), embedding.projection(embedding.weight[tokens]))
+    assert "known_V" not in made(6, 4).state_dict()
+
+
+def table_gradient(embedding: Embedding) -> Tensor:
+    embedding.zero_grad()
+    gradient = gradients(embedding)["table.weight"]
+    assert gradient is not None
+    return gradient
+
+
 def test_it_builds_without_memory() -> None:
     with torch.device("meta"):
         embedding = Embedding(9, 6, 4, frozen=True)
