@@ -81,7 +81,7 @@ def draw_report(random: Random, held_out: bool) -> Gold:
 
 
 def draw_name(random: Random, held_out: bool) -> str:
-    """Return a name, of those that only validation and test have or of the others."""
+    """Return a name: one that only validation and test have, or one of the others."""
     while True:
         letters = (random.choice(CONSONANTS) + random.choice(VOWELS) for _ in range(SYLLABLES))
         name = "".join(letters).capitalize()
