@@ -137,7 +137,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}${gold.length ? " Dotted here, outlined in the heatmap: the gold alignment." : ""}`;
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();
@@ -270,7 +270,7 @@ function exports() {
     }
   });
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
-  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "One sentence a line, at most 20. The page opens from a file." })));
+  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "One sentence a line, at most 20." })));
   part.ontoggle = () => { if (!several.value) several.value = known(); };
   at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), copied("copy as command", command)), ...rows, part);
 }

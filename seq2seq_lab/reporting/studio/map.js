@@ -10,6 +10,12 @@ export function diverging(value) {
   return `rgb(${end.map((one) => Math.round(247 + size * (one - 247)))})`;
 }
 
+/* Black or white, whichever has a contrast of 4.5 or more on a color. */
+export function textOn(color) {
+  const [r, g, b] = color.match(/\d+/g).map((one) => (one / 255) ** 2.2);
+  return .2126 * r + .7152 * g + .0722 * b > .18 ? "#000" : "#fff";
+}
+
 /* A row with one weight changed and the others in proportion. */
 export function moved(weights, column, weight) {
   const value = Math.max(0, Math.min(1, weight)), sum = weights.reduce((all, one) => all + one, 0) || 1, rest = sum - weights[column];

@@ -1,7 +1,7 @@
 /* One step of the output: the next words, a row of attention to change, a contrast of two words, and similar states. */
 import { Refused } from "./ask.js";
 import { button, choice, head, isRtl, numeral, roving, share, signed, table } from "./draw.js";
-import { diverging, moved } from "./map.js";
+import { diverging, moved, textOn } from "./map.js";
 
 const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
   ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
@@ -88,7 +88,7 @@ function editor(panel, { traced, step, change }) {
   panel.append(element("div", { className: "bar" }, element("label", {}, "Change ", scope)),
     element("div", { className: "bar" }, kind, button("apply", () => apply({ kind: chosen.kind }))),
     element("div", { className: "limited" }, element("table", { className: "rows" }, element("tbody", {}, ...rows))),
-    element("p", { className: "note", textContent: "A weight that you move takes from the others in proportion, or gives to them. Choosing a source word in the picture gives it all weight." }));
+    element("p", { className: "note", textContent: "The other weights change in proportion. Choosing a source word in the picture gives it all weight." }));
 }
 
 export function scopeOf(step) { return { step: chosen.scope === "all" ? null : step, scope: chosen.scope }; }
@@ -114,8 +114,8 @@ function contrast(panel, { traced, step, question }) {
     const most = Math.max(1e-9, ...scores.map(Math.abs)), other = others.find((one) => one.id === chosen.against);
     const spans = words.map((text, i) => {
       const made = element("span", { className: "shade", textContent: text, title: signed(scores[i]) });
-      made.style.background = diverging(scores[i] / most);
-      made.style.color = Math.abs(scores[i] / most) > .6 ? "#fff" : "#1d2126";
+      const color = made.style.background = diverging(scores[i] / most);
+      made.style.color = textOn(color);
       return made;
     });
     const details = element("details", { open: chosen.open, ontoggle: () => { chosen.open = details.open; } }, element("summary", { textContent: "as a table" }), table(["word", "score"], words.map((word, i) => [word, scores[i]])));

@@ -47,7 +47,7 @@ function describe(node) {
 export function drawTree(container, note, traced, step, force) {
   const { tree } = traced;
   container.replaceChildren();
-  note.textContent = `${force ? "Choose a box to force these words. " : ""}Dashed: pruned. The filled part is the probability.`;
+  note.textContent = `${force ? "Choose a box to force these words. " : ""}Dashed: pruned. Filled: p.`;
   if (!tree.length) return;
   const children = tree.map(() => []);
   for (const node of tree) if (node.parent !== null) children[node.parent].push(node);
