@@ -29,7 +29,7 @@ COMMON = ("theme.js", "parts.js", "weights.js")  # scripts of all pages
 MODULES = ("ask", "draw", "words", "tree", "map", "step", "picker", "compare", "main")
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.M)
 EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
-UNREAD = re.compile(r"^ +|^/\*.*?\*/\n| // .*?$|^\n", re.M | re.S)  # indentation, comments, and empty lines
+UNREAD = re.compile(r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n", re.M | re.S)  # white space, comments
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.
 SEARCHES: dict[str, tuple[str, ...]] = {

@@ -62,7 +62,7 @@ export async function watch() {
     if (document.hidden) continue;
     try {
       const reply = await fetch("alive", { signal: AbortSignal.timeout(2000) });
-      reply.ok ? at("down").hidden = true : noAnswer(true);
+      reply.ok ? at("down").hidden = true : noAnswer(reply.status === 403); // a proxy answers 5xx
     } catch {
       noAnswer();
     }
