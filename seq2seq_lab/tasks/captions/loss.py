@@ -19,7 +19,7 @@ class CaptionLoss(TrainingLoss):
     """
 
     def __init__(self, *args: Any, doubly_stochastic: float, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+        super().__init__(*args, coverage_loss=0.0, **settings)
         self.doubly_stochastic = doubly_stochastic
         self.reads_weights = doubly_stochastic > 0
 
