@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             first = {"run": 0, "sentence": sentences[0], "search": "beam", "size": 5}
             assert client.ask("trace", **first) == 200
             print(f"first answer after {time.perf_counter() - start:.1f} s")
-            print(f"a question without a model: {1000 * median_time(client, 'sentences', run=-1):.1f} ms")
-            kept, plain = median_time(client, "trace", **first), conversion_time(options.run, first)
+            refused = median_time(lambda: client.ask("sentences", run=-1))
+            print(f"a question without a model: {1000 * refused:.1f} ms")
+            kept, plain = (
+                median_time(lambda: client.ask("trace", **first)),
+                conversion_time(options.run, first),
+            )
             print(
                 f"a trace that is kept: {1000 * kept:.1f} ms, {1000 * plain:.1f} ms of them for its plain data"
             )
@@ -181,12 +185,12 @@ def json_of(client: Client, name: str, **fields: Any) -> Any:
     return json.loads(gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body)
 
 
-def median_time(client: Client, name: str, **fields: Any) -> float:
-    """Return the median time in seconds of a question."""
+def median_time(work: Callable[[], object]) -> float:
+    """Return the median time in seconds of a call."""
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
-        client.ask(name, **fields)
+        work()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -198,12 +202,7 @@ def conversion_time(name: str, question: dict[str, Any]) -> float:
 
     search = ChosenSearch(question["search"], question["size"])
     traced = seq2seq_lab.load(name).trace(question["sentence"], search=search.settings)
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        shown(traced)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return median_time(lambda: shown(traced))
 
 
 def random_requests(client: Client, count: int, sentences: Sequence[str]) -> Counter[int]:

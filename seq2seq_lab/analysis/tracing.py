@@ -1,7 +1,6 @@
 """The search of one input, with everything that a page or a notebook shows of it."""
 
 import inspect
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +26,7 @@ from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
+from seq2seq_lab.metrics.attention import in_word
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis
@@ -311,18 +311,13 @@ def _whole_word(given: SearchInput, tokens: Sequence[int], position: int) -> dic
     units = words(text, spans)
     for (first, last), group in zip(units, group_tokens(spans, units), strict=True):
         if position in group:
-            start, end = (max(first, spans[position][0]), min(last, spans[position][1]))
-            while first < start and is_joined(text, start):
+            start, end = max(first, spans[position][0]), min(last, spans[position][1])
+            while first < start and in_word(text[start - 1]) and in_word(text[start]):
                 start -= 1
-            while end < last and is_joined(text, end):
+            while start < end < last and in_word(text[end - 1]) and in_word(text[end]):
                 end += 1
             inside = [token for token in group if start <= spans[token][0] and spans[token][1] <= end]
             ids = [[*given.before, *tokens][token] for token in inside or [position]]
             return {"word": text[start:end], "pieces": given.tokenizer.tokens(ids)}
     name, _ = given.names(tokens[position - len(given.before)])
     return {"word": name, "pieces": [name]}
-
-
-def is_joined(text: str, index: int) -> bool:
-    """Return whether the characters before and at an index are both letters, marks or digits."""
-    return index > 0 and all(unicodedata.category(text[at])[0] in "LMN" for at in (index - 1, index))

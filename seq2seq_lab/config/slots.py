@@ -107,7 +107,7 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
         if not fits(value, hints[key]):
             misplaced = isinstance(value, str) and not choices(hints[key])
             others = values_with(name, key, (str, type(None))) if misplaced else []
-            named = " or ".join(f"{name}={other}" for other in others)
+            named = ", ".join(f"{name}={other}" for other in others)
             remedy = f" It may be meant for {named}." if others else ""
             raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]) + remedy)
     missing = [

@@ -44,8 +44,10 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.translation.task.TranslationTask": {"coverage_loss": 0.0},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
     "seq2seq_lab.data.dialogue.Dialogue": {
-        **{"encoding": None, "language": "en"},
-        **{"on_bad_pair": "error", "turns": None},
+        "encoding": None,
+        "language": "en",
+        "on_bad_pair": "error",
+        "turns": None,
     },
     "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
     "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None, **_NO_ALIGNMENTS},

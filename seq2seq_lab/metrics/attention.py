@@ -63,10 +63,10 @@ class Units:
 
 def _continues(line: str, before: Span, span: Span) -> bool:
     meets = before[1] == span[0] > before[0] and span[1] > span[0]
-    return meets and _in_word(line[span[0] - 1]) and _in_word(line[span[0]])
+    return meets and in_word(line[span[0] - 1]) and in_word(line[span[0]])
 
 
-def _in_word(character: str) -> bool:
+def in_word(character: str) -> bool:
     """Return whether it is a letter, a mark of one, a digit, or a joiner of letters."""
     return unicodedata.category(character)[0] in "LMN" or unicodedata.category(character) == "Cf"
 

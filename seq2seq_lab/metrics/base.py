@@ -98,6 +98,20 @@ class Metric(ABC):
         return None
 
 
+class Share(Metric):
+    """A share of things, from rows of two numbers: those that count, and all of them."""
+
+    higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
+
+    def is_defined(self, totals_K: Array) -> bool:
+        """See `Metric.is_defined`."""
+        return bool(totals_K[1] > 0)
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
+
+
 @dataclass(frozen=True)
 class Grouping:
     """A metric by group of examples, for example BLEU by source length.

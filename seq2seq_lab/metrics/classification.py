@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.base import Array, Metric, Share
 
 BINS = 15  # of the calibration error
 
@@ -93,22 +93,14 @@ class CalibrationError(Metric):
         return float(np.abs(gap_K).sum() / count_K.sum())
 
 
-class WordMetric(Metric):
+class WordMetric(Share):
     """A metric of the weights of words against the words that decide; a task without such words does not have it."""
 
-    higher_is_better, format, limits, confidence = True, ".3f", (0.0, 1.0), True
+    format = ".3f"
 
     def unavailable(self, outputs: WordWeights) -> str | None:
         """See `Metric.unavailable`."""
         return "the data set has no deciding words" if outputs.deciding is None else None
-
-    def is_defined(self, totals_K: Array) -> bool:
-        """See `Metric.is_defined`."""
-        return bool(totals_K[1] > 0)
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
 
 
 class WordPrecision(WordMetric):

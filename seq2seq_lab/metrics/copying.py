@@ -7,8 +7,8 @@ import numpy as np
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import ParallelText
-from seq2seq_lab.metrics.base import Array, Metric
-from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.metrics.base import Array, Share
+from seq2seq_lab.metrics.texts import References, ngrams
 
 
 class TextsWithSources(Protocol):
@@ -24,21 +24,7 @@ class TextsWithSources(Protocol):
     def text(self) -> ParallelText: ...
 
 
-class CopyingMetric(Metric):
-    """A share of things that are counted in each output."""
-
-    format, limits, confidence, higher_is_better = ".1%", (0.0, 1.0), True, True
-
-    def is_defined(self, totals_K: Array) -> bool:
-        """See `Metric.is_defined`."""
-        return bool(totals_K[1] > 0)
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
-
-
-class NovelNgrams(CopyingMetric):
+class NovelNgrams(Share):
     """The share of n-grams of words of the outputs that their sources do not contain (See 2017, fig. 6).
 
     The share of copied n-grams is 1 minus this share. It is neither good nor bad: compare it with that of the references.
@@ -59,14 +45,14 @@ class NovelNgrams(CopyingMetric):
         """See `Metric.rows`."""
         rows = []
         for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
-            known = {*ngrams(outputs.text.source[pair], self.order)}
+            known = {*ngrams(outputs.text.source[pair].split(), self.order)}
             lines = outputs.references.of(i) if self.of_references else [line]
-            found = [one for text in lines for one in ngrams(text, self.order)]
+            found = [one for text in lines for one in ngrams(text.split(), self.order)]
             rows.append([sum(one not in known for one in found), len(found)])
         return np.array(rows, np.float64)
 
 
-class CopiedWords(CopyingMetric):
+class CopiedWords(Share):
     """The share of the words that a reference has in common with its source which the output has too."""
 
     name, label = "copied_words", "words to copy that are copied"
@@ -79,9 +65,3 @@ class CopiedWords(CopyingMetric):
             reference = {word for text in outputs.references.of(i)[:1] for word in text.split()}
             rows.append([len(reference & source & output), len(reference & source)])
         return np.array(rows, np.float64)
-
-
-def ngrams(text: str, order: int) -> list[tuple[str, ...]]:
-    """Return the n-grams of the words of a text."""
-    words = text.split()
-    return [tuple(words[i : i + order]) for i in range(len(words) - order + 1)]

@@ -7,7 +7,7 @@ import numpy as np
 
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.sacrebleu_adapter import tokenizer
-from seq2seq_lab.metrics.texts import TextOutputs
+from seq2seq_lab.metrics.texts import TextOutputs, ngrams
 
 
 class _Diversity(Metric):
@@ -40,8 +40,7 @@ class _Diversity(Metric):
     def _ngrams(self, outputs: TextOutputs) -> Iterator[tuple[str, ...]]:
         tokenize = tokenizer(outputs.references.segmentation.bleu)
         for line in outputs.references.streams[0] if self.of_references else outputs.scored:
-            tokens = tokenize(line).split()
-            yield from zip(*(tokens[start:] for start in range(self.order)), strict=False)
+            yield from ngrams(tokenize(line).split(), self.order)
 
     def signature(self, outputs: TextOutputs) -> str:
         """Return what the tokens depend on, as in sacreBLEU's signatures."""

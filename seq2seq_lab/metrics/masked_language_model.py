@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.base import Array, Metric, Share
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 
 Words = Literal["all", "content", "function"]
@@ -53,20 +53,6 @@ class MaskedTokenScores(Protocol):
 
     @property
     def predicted_follows(self) -> npt.NDArray[np.int64] | None: ...
-
-
-class Share(Metric):
-    """A share of tokens or pairs, from rows of two numbers: those that count, and all of them."""
-
-    higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
-
-    def is_defined(self, totals_K: Array) -> bool:
-        """See `Metric.is_defined`."""
-        return bool(totals_K[1] > 0)
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
 
 
 class MaskedAccuracy(Share):

@@ -5,7 +5,7 @@ tokens, as papers on Multi30k do (Caglayan et al. 2017, arXiv:1707.04481).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import zip_longest
@@ -309,3 +309,8 @@ def length_groups(lengths: Sequence[int], bounds: Sequence[int]) -> Mapping[str,
             i for i, length in enumerate(lengths) if low <= length and (high is None or length <= high)
         ]
     return groups
+
+
+def ngrams(tokens: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
+    """Yield the n-grams of a text, in their order."""
+    return zip(*(tokens[start:] for start in range(order)), strict=False)

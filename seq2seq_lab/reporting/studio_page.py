@@ -19,7 +19,7 @@ from seq2seq_lab.config.run_folders import DEMO, is_demo
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting.frame import read
-from seq2seq_lab.reporting.runs import read_finished
+from seq2seq_lab.reporting.runs import Run, read_finished
 
 PAGE, STYLE, SCRIPT, SHARED = "studio.html", "studio.css", "studio.js", "shared.js"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -112,15 +112,21 @@ def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced
     return {"a": a, "b": b, **{name: plain(getattr(found, name)) for name in names}}
 
 
-def gold_links(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the gold alignments of the outputs that a run recorded with their attention, by input.
+def recorded(folder: Path) -> Run | UserError:
+    """Return what a run recorded, or the error that says why it cannot be read."""
+    try:
+        return read_finished(folder, for_page=True)
+    except UserError as error:
+        return error
+
+
+def recorded_gold(run: Run | UserError) -> dict[str, dict[str, Any]]:
+    """Return the gold alignments of the outputs that a run recorded with their attention, by input; see `recorded`.
 
     Returns:
         "tokens": those of the output; "links": pairs of a column of the attention weights and a token.
     """
-    try:
-        run = read_finished(folder, for_page=True)
-    except UserError:  # it has not finished: nothing is recorded
+    if isinstance(run, UserError):
         return {}
     return {
         row["title"]: {"tokens": row["rows"], "links": row["links"]}
@@ -153,7 +159,7 @@ def saved_page(
         "sentence": next(iter(sentences)),
         **search.fields,
     }
-    gold, answers = [gold_links(run.folder) for _, run in runs], []
+    gold, answers = [recorded_gold(recorded(run.folder)) for _, run in runs], []
     for given, sentence in sentences.items():
         fields = {"sentence": given, **search.fields}
         traces = [run.trace(sentence, search=search.settings, check=check) for _, run in runs]

@@ -13,7 +13,8 @@ from seq2seq_lab.analysis.traced import Traced
 from seq2seq_lab.data.captions import png_address
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
-from seq2seq_lab.reporting.studio_page import about, gold_links
+from seq2seq_lab.reporting.runs import Run
+from seq2seq_lab.reporting.studio_page import about, recorded, recorded_gold
 from seq2seq_lab.studio.picker import examples
 from seq2seq_lab.studio.workers import Worker
 
@@ -38,12 +39,16 @@ class Opened:
     @functools.cached_property
     def examples(self) -> dict[str, Any]:
         """See `picker.examples`."""
-        return examples(self.run.folder)
+        return examples(self._recorded)
 
     @functools.cached_property
     def gold(self) -> dict[str, Any]:
-        """See `gold_links`."""
-        return gold_links(self.run.folder)
+        """See `recorded_gold`."""
+        return recorded_gold(self._recorded)
+
+    @functools.cached_property
+    def _recorded(self) -> Run | UserError:
+        return recorded(self.run.folder)
 
     @property
     def about(self) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """The examples of the first test set of a run, to choose one to look at."""
 
-from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.reporting.runs import Run, read_finished
+from seq2seq_lab.reporting.runs import Run
 
 MOST = 2000  # examples
 MEASURED = {
@@ -14,8 +13,8 @@ MEASURED = {
 }  # metrics of single examples by name, with the names of their columns
 
 
-def examples(folder: Path) -> dict[str, Any]:
-    """Return the recorded examples of a run as values of JSON.
+def examples(run: Run | UserError) -> dict[str, Any]:
+    """Return the recorded examples of a run as values of JSON; see `studio_page.recorded`.
 
     Returns:
         "rows": input, reference, output, score, source words, phenomena, and the metrics of `MEASURED`, each None if it is
@@ -23,10 +22,8 @@ def examples(folder: Path) -> dict[str, Any]:
         what a score is.
     """
     heads = ["input", "reference", "output", "score", "words", "phenomena", *MEASURED.values()]
-    try:
-        run = read_finished(folder, for_page=True)
-    except UserError as error:
-        return {"heads": heads, "rows": [], "total": 0, "note": str(error)}
+    if isinstance(run, UserError):
+        return {"heads": heads, "rows": [], "total": 0, "note": str(run)}
     found, measures = run.examples, {name: measured(run, name) for name in MEASURED}
     rows = [
         [

@@ -67,7 +67,7 @@ def sentences(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
 
 
 def gold(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
-    """Return the recorded gold alignment of a test sentence, see `gold_links`; None if there is none."""
+    """Return the recorded gold alignment of a test sentence, see `recorded_gold`; None if there is none."""
     _, one = studio.run_of(fields)
     sentence = fields.text("sentence", LONGEST_TEXT)
     return (), lambda check: one.gold.get(sentence)

@@ -329,8 +329,8 @@ def check_length(tokenizer: Tokenizer, line: str, where: str, longest: int, empt
     length = len(tokenizer.encode([line])[0])
     if length > longest:
         raise UserError(
-            f"{where} has {length:,} tokens; the limit is {longest:,}. Split the line. The program predict also has "
-            f"--max-tokens={length}: time and memory grow with the length."
+            f"{where} has {length:,} tokens; the limit is {longest:,}. Split the line. The program predict reads "
+            f"it with --max-tokens={length}; time and memory grow with the length."
         )
     if not (length or empty):
         raise UserError(f"{where}: {line!r} has no token. Remove the line.")

@@ -8,7 +8,7 @@ from demo_models import demo, demo_with
 from extras import needs
 from studios import Client, serving
 
-from seq2seq_lab.reporting.studio_page import gold_links
+from seq2seq_lab.reporting.studio_page import recorded, recorded_gold
 from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.questions import Studio
 
@@ -135,7 +135,7 @@ def test_by_mouse(page: Any) -> None:
 
 def test_the_gold_alignment_of_a_recorded_output_is_drawn(page: Any) -> None:
     assert page.query_selector_all("#words .gold") == []
-    ask(page, next(iter(gold_links(demo().folder))))
+    ask(page, next(iter(recorded_gold(recorded(demo().folder)))))
     assert len(page.query_selector_all("#words .gold")) >= 5
     page.click("#map summary")
     assert "gold alignment" in page.inner_text("#map table")

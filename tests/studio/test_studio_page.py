@@ -39,7 +39,7 @@ def test_the_modules_are_joined_in_the_order_of_their_imports() -> None:
 
 def test_the_examples_are_the_recorded_ones() -> None:
     run = demo()
-    found = examples(run.folder)
+    found = examples(studio_page.recorded(run.folder))
     recorded = read_finished(run.folder, for_page=True)
     columns = dict(zip(found["heads"], zip(*found["rows"], strict=True), strict=True))
     assert columns["input"] == tuple(one["input"] for one in recorded.examples)
@@ -52,7 +52,7 @@ def test_the_examples_are_the_recorded_ones() -> None:
 
 
 def test_a_run_without_recorded_outputs_has_the_reason(tmp_path: Path) -> None:
-    found = examples(tmp_path)
+    found = examples(studio_page.recorded(tmp_path))
     assert found["rows"] == []
     assert "not finished" in found["note"]
 
@@ -88,7 +88,7 @@ def test_the_page_of_the_docs_has_the_scripts_of_today() -> None:
 
 def test_a_saved_page_of_twenty_sentences_is_small(tmp_path: Path) -> None:
     run = demo()
-    sentences = [row[0] for row in examples(run.folder)["rows"][:20]]
+    sentences = [row[0] for row in examples(studio_page.recorded(run.folder))["rows"][:20]]
     run.show(sentences).save(tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size <= 300_000
 

@@ -63,30 +63,25 @@ class CopyingTokenizer(Tokenizer):
         return self._base.size + self.copied_words
 
     def for_source(self, line: str) -> Tokenizer:
-        base = copy.copy(self._base)
-        words = [word for word in dict.fromkeys(base._cut(line)) if word not in base._ids]
-        words = words[: self.copied_words]
-        numbers = {word: self._base.size + k for k, word in enumerate(words)}
-        base._ids = ChainMap(numbers, base._ids)  # type: ignore[assignment]
-        base._tokens = [*base._tokens, *words, *[UNKNOWN] * (self.copied_words - len(words))]
+        base, ids = copy.copy(self._base), self._copied(line)
+        base._ids = ChainMap(ids, base._ids)  # type: ignore[assignment]
+        base._tokens = [*base._tokens, *ids, *[UNKNOWN] * (self.copied_words - len(ids))]
         return base
+
+    def _copied(self, source: str) -> dict[str, int]:
+        """Return the ids of the unknown words of a source, as many as can be copied."""
+        words = dict.fromkeys(word for word in self._base._cut(source) if word not in self._base._ids)
+        return {word: self._base.size + k for k, word in zip(range(self.copied_words), words, strict=False)}
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of sources."""
         return self.encode_outputs(lines, lines)
 
     def encode_outputs(self, lines: Sequence[str], sources: Sequence[str]) -> list[list[int]]:
-        known, first, end = self._base._ids, self._base.size, self.size
         rows = []
         for line, source in zip(lines, sources, strict=True):
-            numbers: dict[str, int] = {}
-            for word in self._base._cut(source):
-                if word not in known:
-                    numbers.setdefault(word, first + len(numbers))
-            found = (
-                known[word] if word in known else numbers.get(word, UNK) for word in self._base._cut(line)
-            )
-            rows.append([token if token < end else UNK for token in found])
+            ids = ChainMap(self._copied(source), self._base._ids)
+            rows.append([ids.get(word, UNK) for word in self._base._cut(line)])
         return rows
 
     def spans(self, line: str) -> list[tuple[int, int]]:

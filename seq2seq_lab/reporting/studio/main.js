@@ -281,7 +281,7 @@ function controls() {
   const name = (run, index) => element("option", { value: index, textContent: run.name });
   at("run").replaceChildren(...runs.map(name));
   at("other").replaceChildren(element("option", { value: "", textContent: "no other run" }), ...runs.map(name));
-  const known = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
+  const refill = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
   at("others").hidden = runs.length < 2;
   const fresh = (changes) => ({ sentence: at("sentence").value, prefix: [], change: null, step: 0, ...changes });
   at("ask").onsubmit = (event) => {
@@ -289,13 +289,13 @@ function controls() {
     const sentence = at("sentence").value;
     go(fresh({ search: at("search").value, size: Math.max(1, Number(at("size").value) || 1) }), `“${sentence}”`);
   };
-  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`).then(known);
-  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(known);
+  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`).then(refill);
+  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(refill);
   at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
   at("size").onchange = () => go({ size: Math.max(1, Number(at("size").value) || 1) }, `size ${at("size").value}`);
   at("undo").onclick = () => back(now - 1);
   at("redo").onclick = () => back(now + 1);
-  at("examples").ontoggle = known;
+  at("examples").ontoggle = refill;
   document.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea")) return;
     const move = { z: event.shiftKey ? 1 : -1, y: 1 }[event.key.toLowerCase()];
