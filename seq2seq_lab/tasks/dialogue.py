@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.corpus import ParallelText
-from seq2seq_lab.data.dialogue import DialogueCorpus, DialogueText
+from seq2seq_lab.data.dialogue import Dialogue, DialogueCorpus, DialogueText
 from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Grouping
@@ -64,9 +64,12 @@ class DialogueTask(TranslationTask):
     }
 
     def __init__(self, *, parts: Parts, seed: int, settings: TextPairSettings) -> None:
-        tokenizer = parts.tokenizer
+        tokenizer, dataset = parts.tokenizer, parts.dataset()
+        self.window = dataset.turns if isinstance(dataset, Dialogue) else None
         of_turns = Part(
-            "tokenizer", lambda: TurnTokenizer.of(tokenizer()), {**tokenizer.settings, "turns": True}
+            "tokenizer",
+            lambda: TurnTokenizer.of(tokenizer(), window=self.window),
+            {**tokenizer.settings, "turns": self.window or "all"},
         )
         super().__init__(
             parts=replace(parts, tokenizer=of_turns),
@@ -81,6 +84,9 @@ class DialogueTask(TranslationTask):
         )
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        self.initial_tokenizers = {
+            side: TurnTokenizer.of(one, window=self.window) for side, one in self.initial_tokenizers.items()
+        }
         data = super().load(cache, saved, limit)
         if _distances(self.corpus.validation) is None:
             self.default_monitor = "perplexity_teacher_forced"

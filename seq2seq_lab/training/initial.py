@@ -37,13 +37,17 @@ def use_vocabulary(config: Config, task: Task) -> Path | None:
 def saved_tokenizers(config: Config) -> dict[str, Tokenizer]:
     """Return the tokenizers of the run `init_from` by side, `source` or `target`, whose tables are copied.
 
+    Those of a run that joins several texts in one sequence are the tokenizers of one text.
+
     Raises:
         UserError: a file is damaged.
     """
     folder = Path(str(config.init_from)) / "tokenizer"
     names = {side: _file(folder, side) for side in _sides(config)}
     return {
-        side: load_tokenizer(folder, name) for side, name in names.items() if name not in (None, CLASSES_FILE)
+        side: load_tokenizer(folder, name).of_one_text
+        for side, name in names.items()
+        if name not in (None, CLASSES_FILE)
     }
 
 

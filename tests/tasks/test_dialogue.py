@@ -15,6 +15,7 @@ from trace_checks import check_trace
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
@@ -187,6 +188,30 @@ def test_attention_to_turns_is_named_by_turns(of_turns: Path) -> None:
     assert answer.attention.sum(1) == pytest.approx(1, abs=1e-5)
     with pytest.raises(UserError, match="replace_unknown"):
         run.nbest(["where is anna ?"], replace_unknown=True)
+
+
+def test_predictions_read_the_window_of_training(tmp_path: Path) -> None:
+    """Turns before it change nothing."""
+    run = seq2seq_lab.train((*SHORT, "dataset.turns=1"), tmp_path / "run")
+    contexts = (TURN.join(("anna is in the kitchen .", "where is anna ?")), "where is anna ?")
+    longer, shorter = run.predict(contexts)
+    assert (longer.text, longer.log_prob) == (shorter.text, shorter.log_prob)
+    assert longer.source_tokens == shorter.source_tokens
+    assert len(longer.source_tokens) == 3  # one turn
+    scores = run.score(contexts, ["in the kitchen ."] * 2)
+    assert scores[0].log_probs.tolist() == scores[1].log_probs.tolist()
+
+
+def test_a_dialogue_starts_from_the_embeddings_of_another_one(of_turns: Path, tmp_path: Path) -> None:
+    copied = (f"init_from={of_turns}", "init_part=[source_embedding,target_embedding]")
+    run = seq2seq_lab.train((*SHORT, "dataset.turns=2", *copied, "optimizer.lr=0"), tmp_path / "run")
+    before = seq2seq_lab.load(of_turns, device="cpu").model.state_dict()
+    weight = "source_embedding.table.weight"
+    after = run.model.state_dict()
+    assert before.keys() == after.keys()
+    assert after[weight].tolist() == before[weight].tolist()
+    lines = [TURN.join(("hello .", "anna is here .", "where is anna ?"))]
+    assert run.tokenizers.source.encode(lines)[0].count(EOS) == 1
 
 
 def test_programs_open_a_run_of_dialogues(

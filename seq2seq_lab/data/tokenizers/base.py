@@ -155,6 +155,11 @@ class Tokenizer(ABC):
         return self.encode(lines)
 
     @property
+    def of_one_text(self) -> "Tokenizer":
+        """The tokenizer that splits a single text if lines can contain several; otherwise this one."""
+        return self
+
+    @property
     def size(self) -> int:
         """The number of types, including the special tokens."""
         return self._backend.get_vocab_size()

@@ -26,15 +26,22 @@ class TurnTokenizer(Tokenizer):
         tokenizer: module and name of the class that tokenizes a turn.
         settings: the arguments of its constructor.
         separated: false for the tokens of all turns as they are, without anything between them.
+        window: the number of turns of a line that are read, the last ones; None: all.
     """
 
-    def __init__(self, tokenizer: str, settings: dict[str, object], separated: bool = True) -> None:
-        self.tokenizer, self.settings, self.separated = tokenizer, settings, separated
+    def __init__(
+        self,
+        tokenizer: str,
+        settings: dict[str, object],
+        separated: bool = True,
+        window: int | None = None,
+    ) -> None:
+        self.tokenizer, self.settings, self.separated, self.window = tokenizer, settings, separated, window
         self._of_turns = tokenizer_class(tokenizer)(**settings)
         self.joint = self._of_turns.joint
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, separated: bool = True) -> "TurnTokenizer":
+    def of(cls, tokenizer: Tokenizer, separated: bool = True, window: int | None = None) -> "TurnTokenizer":
         """Return the tokenizer that tokenizes each turn as another tokenizer does, with its vocabulary if it has one.
 
         Raises:
@@ -45,7 +52,7 @@ class TurnTokenizer(Tokenizer):
                 f"tokenizer._target_={name_of(type(tokenizer))} has different tokens for the source and the target, but the "
                 f"turns of a dialogue are both. Choose another, such as tokenizer=word."
             )
-        made = cls(name_of(type(tokenizer)), tokenizer.options(), separated)
+        made = cls(name_of(type(tokenizer)), tokenizer.options(), separated, window)
         made.rules = tokenizer.rules
         if tokenizer._labels:
             made.use_languages(*tokenizer._labels)
@@ -54,9 +61,15 @@ class TurnTokenizer(Tokenizer):
         return made
 
     def options(self) -> dict[str, object]:
-        return {"tokenizer": self.tokenizer, "settings": self.settings} | (
-            {} if self.separated else {"separated": False}
+        return (
+            {"tokenizer": self.tokenizer, "settings": self.settings}
+            | ({} if self.separated else {"separated": False})
+            | ({} if self.window is None else {"window": self.window})
         )
+
+    @property
+    def of_one_text(self) -> Tokenizer:
+        return self._of_turns
 
     def use_languages(self, *labels: str) -> None:
         super().use_languages(*labels)
@@ -84,18 +97,21 @@ class TurnTokenizer(Tokenizer):
         """Return the characters of each id; those of an `<eos>` between turns are the separator."""
         units = self.units(line)
         turns = [
-            [(first + start, first + end) for start, end in self._of_turns.spans(turn)]
-            for turn, (first, _) in zip(line.split(TURN), units, strict=True)
+            [
+                (first + start, first + end)
+                for start, end in self._of_turns.spans(line[first : last - len(TURN)])
+            ]
+            for first, last in units
         ]
         return self._glued(turns, [(last - len(TURN), last) for _, last in units[:-1]])
 
     def units(self, line: str) -> list[tuple[int, int]]:
-        """Return the (start, end) of each turn, with the separator at its end."""
+        """Return the (start, end) of each turn that is read, with the separator at its end."""
         found, start = [], 0
         for turn in line.split(TURN):
             found.append((start, start + len(turn) + len(TURN)))
             start = found[-1][1]
-        return found
+        return found[-(self.window or 0) :]
 
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         return self._of_turns.decode_spans(ids)
@@ -106,7 +122,7 @@ class TurnTokenizer(Tokenizer):
     def _joined(
         self, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
     ) -> list[list[int]]:
-        turns = [line.split(TURN) for line in lines]
+        turns = [line.split(TURN)[-(self.window or 0) :] for line in lines]
         ids = iter(encode([*chain.from_iterable(turns)]))
         return [self._glued([*islice(ids, len(row))], [EOS] * (len(row) - 1)) for row in turns]
 

@@ -44,6 +44,23 @@ def test_eos_is_between_the_tokens_of_turns(name: str, tmp_path: Path) -> None:
     assert loaded.encode(LINES) == tokenizer.encode(LINES)
 
 
+@pytest.mark.parametrize("name", ["word", "char", "bpe"])
+def test_a_window_reads_the_last_turns(name: str, tmp_path: Path) -> None:
+    """The characters of tokens and turns are those of the whole line."""
+    all_turns = trained(name)
+    last_two = TurnTokenizer.of(all_turns.of_one_text, window=2)
+    ends = [TURN.join(line.split(TURN)[-2:]) for line in LINES]
+    assert last_two.encode(LINES) == all_turns.encode(ends) != all_turns.encode(LINES)
+    for line, end in zip(LINES, ends, strict=True):
+        for found, expected in (
+            (last_two.spans(line), all_turns.spans(end)),
+            (last_two.units(line), all_turns.units(end)),
+        ):
+            assert [line[slice(*span)] for span in found] == [end[slice(*span)] for span in expected]
+    last_two.save(tmp_path, "source")
+    assert load_tokenizer(tmp_path, "source").encode(LINES) == last_two.encode(LINES)
+
+
 def test_a_stochastic_tokenizer_draws_each_turn() -> None:
     bpe = make("bpe")
     settings = {**bpe.options(), "dropout": 0.5}
