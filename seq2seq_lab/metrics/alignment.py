@@ -236,6 +236,15 @@ def link_counts(predicted: Set[Link], gold: Gold) -> Counts:
     return sure, sure + possible, len(predicted), len(gold.links)
 
 
+def copied_counts(predicted: Set[Link], gold: Gold) -> tuple[int, int]:
+    """Return how many copied words of one sentence have a right predicted link, and the number of copied words.
+
+    A target word is copied if a sure gold link is to the same word of the source; each such link of a word is right.
+    """
+    copied = {(i, k) for i, k in gold.links if gold.source_words[i] == gold.target_words[k]}
+    return len({k for _, k in predicted & copied}), len({k for _, k in copied})
+
+
 def oracle_links(gold: Gold) -> set[Link]:
     """Return the links of lowest AER with one link per target word.
 
@@ -353,6 +362,29 @@ class AlignmentErrorRate(AlignmentMetric):
         """See `Metric.value`."""
         sure, possible, predicted, gold = totals_K
         return 1 - _ratio(sure + possible, predicted + gold)
+
+
+class PointingAccuracy(AlignmentMetric):
+    """The share of copied words whose highest attention weight is on the word of the source that they copy.
+
+    A word of the reference is copied if a sure gold link has it on both sides. See `copied_counts`.
+    """
+
+    name, label, higher_is_better, links = (
+        "pointing_accuracy",
+        "pointing accuracy of copied words",
+        True,
+        "copied",
+    )
+    format, confidence, shown, compared = ".1%", True, True, True
+
+    def is_defined(self, totals_K: Array) -> bool:
+        """See `Metric.is_defined`."""
+        return bool(totals_K[1] > 0)
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return _ratio(totals_K[0], totals_K[1])
 
 
 class AlignmentPrecision(AlignmentMetric):

@@ -1,6 +1,11 @@
 """The built-in metrics that the comparison computes from the statistics of a run."""
 
-from seq2seq_lab.metrics.alignment import AlignmentErrorRate, AlignmentPrecision, AlignmentRecall
+from seq2seq_lab.metrics.alignment import (
+    AlignmentErrorRate,
+    AlignmentPrecision,
+    AlignmentRecall,
+    PointingAccuracy,
+)
 from seq2seq_lab.metrics.answers import ANSWER_METRICS
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.base import Metric
@@ -39,6 +44,7 @@ BUILT_IN: dict[str, Metric] = {
         *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS, *ATTENTION_MEASURES),
         *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
         *(
+            PointingAccuracy(),
             WordErrorRate(),
             PhoneErrorRate(),
             *TAGGING_METRICS,

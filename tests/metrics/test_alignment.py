@@ -18,7 +18,9 @@ from seq2seq_lab.metrics.alignment import (
     AlignmentRecall,
     Counts,
     Link,
+    PointingAccuracy,
     WordLinks,
+    copied_counts,
     diagonal_links,
     group_tokens,
     join_subwords,
@@ -27,6 +29,16 @@ from seq2seq_lab.metrics.alignment import (
     replace_unknown,
     word_spans,
 )
+
+
+def test_pointing_accuracy_counts_copied_words_only() -> None:
+    words = ("Bob", "met", "Kim", "Kim"), ("Bob", "meets", "Kim", "Eve")
+    gold = Gold(*words, frozenset({(0, 0), (1, 1), (2, 2), (3, 2), (0, 3)}))
+    assert copied_counts({(0, 0), (1, 1), (3, 2), (0, 3)}, gold) == (2, 2)
+    assert copied_counts({(1, 0), (1, 1), (2, 2), (2, 3)}, gold) == (1, 2)
+    metric = PointingAccuracy()
+    assert metric.value(np.array([3.0, 4.0])) == 0.75
+    assert not metric.is_defined(np.array([0.0, 0.0]))
 
 
 def test_word_spans_go_from_left_to_right() -> None:

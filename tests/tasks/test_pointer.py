@@ -39,6 +39,7 @@ def test_it_copies_names_that_it_has_never_seen(run: Path) -> None:
     assert result["test/copied_words"] > 0.8
     assert 0.5 < result["test/novel_2_grams"] < 1
     assert result["test/aer"] < 0.4
+    assert result["test/pointing_accuracy"] > 0.8
     texts = [row["hypothesis"] for row in rows_of(run, "translations")]
     assert not any("<unk>" in text or "⁇" in text for text in texts)
     loaded = seq2seq_lab.load(run)

@@ -1,7 +1,7 @@
 """Scoring a translation model on a split."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.extraction import soft_link_counts
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
-from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
+from seq2seq_lab.data.corpus import UNKNOWN, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenized import TokenizedText
@@ -25,8 +25,10 @@ from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
     Counts,
+    Link,
     Span,
     WordLinks,
+    copied_counts,
     diagonal_links,
     head_links,
     link_counts,
@@ -243,6 +245,7 @@ class TranslationEvaluator(DecodingEvaluator):
         counts |= {
             "attention": self._gold.counts(index, weights),
             "read": self._gold.counts(index, read(weights)),
+            "copied": self._gold.copied_counts(index, weights),
         }
         if final:
             counts["soft"] = self._gold.soft_counts(index, weights)
@@ -354,12 +357,22 @@ class _GoldAlignments:
 
     def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[Counts]:
         """Return the `link_counts` of the sentences of a batch, for its attention under teacher forcing."""
-        counts = []
+        return [link_counts(*one) for one in self._predicted(index, weights_BTS)]
+
+    def copied_counts(
+        self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]
+    ) -> list[tuple[int, int]]:
+        """Return the `copied_counts` of the sentences of a batch, for its attention under teacher forcing."""
+        return [copied_counts(*one) for one in self._predicted(index, weights_BTS)]
+
+    def _predicted(
+        self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]
+    ) -> Iterator[tuple[set[Link], Gold]]:
+        """Yield the predicted and the gold links of each sentence of a batch."""
         for i, weights_TS in zip(index, weights_BTS, strict=True):
             links = self._links(i)
             rows, columns = links.shape
-            counts.append(link_counts(links.predict(weights_TS[:rows, :columns]), self._gold[i]))
-        return counts
+            yield links.predict(weights_TS[:rows, :columns]), self._gold[i]
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:

@@ -1,0 +1,46 @@
+"""ROUGE against values by hand."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.rouge import Rouge
+from seq2seq_lab.metrics.texts import References
+
+SOURCES = ["a", "a", "b"]
+TARGETS = ["The black cat sleeps.", "A cat", "dogs bark"]
+
+
+def test_it_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    with pytest.raises(
+        UserError, match=r"metric=rouge_l needs rouge-score: pip install 'seq2seq_lab\[rouge\]'"
+    ):
+        Rouge("rougeL", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stemmer", "f1"),
+    [
+        ("rouge1", False, (2 / 3, 0.5)),
+        ("rouge2", False, (0, 0)),
+        ("rougeL", False, (2 / 3, 0.5)),
+        ("rouge1", True, (2 / 3, 1)),
+    ],
+)
+def test_the_f1_is_that_of_the_best_reference(kind: Any, stemmer: bool, f1: tuple[float, float]) -> None:
+    pytest.importorskip(
+        "rouge_score", reason="rouge-score is not installed (pip install 'seq2seq_lab[rouge]')"
+    )
+    references = References(TARGETS, SOURCES, multiple=True)
+    metric, outputs = (
+        Rouge(kind, stemmer),
+        SimpleNamespace(references=references, scored=["the cat", "dog bark"]),
+    )
+    rows = metric.rows(outputs)  # type: ignore[arg-type]
+    assert rows.tolist() == [pytest.approx([value, 1]) for value in f1]
+    assert metric.value(rows.sum(0)) == pytest.approx(50 * sum(f1))
+    assert f"|stem:{'yes' if stemmer else 'no'}|" in metric.signature(outputs)  # type: ignore[arg-type]
