@@ -82,6 +82,15 @@ def test_given_outputs_and_prefixes_have_words_of_the_source(run: Path) -> None:
     assert {"Zoltan", "Kim"} <= {one.text for step in traced.steps for one in step.top}
 
 
+def test_the_masks_of_a_batch_have_the_words_of_each_source(tmp_path: Path) -> None:
+    sizes = ("model=transformer", "model.num_layers=1", "model.num_heads=2", "model.feedforward_size=8")
+    model = seq2seq_lab.train((*LINE, *sizes, "readout=pointer", "trainer.max_steps=1"), tmp_path / "run")
+    figure = model.plot_masks([REPORT, "Eve left Kim today ."], ["Zoltan leaves Kim", "Eve leaves Kim"])
+    shown = {label.get_text() for axes in figure.axes for label in axes.get_yticklabels()}
+    assert {"Zoltan", "Eve", "Kim"} <= shown
+    assert not shown & {"<unk>", "⁇"}
+
+
 @pytest.mark.parametrize("state", ["decoder", "encoder"])
 def test_neighbors_are_named_by_their_own_sources(run: Path, state: Any) -> None:
     found = seq2seq_lab.load(run).neighbors(REPORT, 0, state, count=8)

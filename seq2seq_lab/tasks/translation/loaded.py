@@ -332,10 +332,9 @@ class LoadedTranslation(Loaded):
             UserError: the model is not one Transformer.
         """
         batch = self.forced(sources, targets).batch(np.arange(len(sources)))
+        tokenizers = [self.tokenizers.for_source(source) for source in sources]
         with evaluation_context(batch, self.precision, self.device):
-            figure = (
-                draw_masks(self.model, batch, self.tokenizers) if isinstance(self.model, Seq2Seq) else None
-            )
+            figure = draw_masks(self.model, batch, tokenizers) if isinstance(self.model, Seq2Seq) else None
         if figure is None:
             raise UserError(
                 f"{self.folder}: plot_masks needs one run with a Transformer, such as model=transformer."

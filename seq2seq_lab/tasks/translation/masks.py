@@ -1,5 +1,6 @@
 """What the positions of a batch may attend to, as the model computes it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seq2seq_lab import plots
@@ -17,16 +18,18 @@ TITLES = {
 }
 
 
-def draw_masks(model: Seq2Seq, batch: Batch, tokenizers: TokenizerPair) -> "Figure | None":
+def draw_masks(model: Seq2Seq, batch: Batch, tokenizers: Sequence[TokenizerPair]) -> "Figure | None":
     """Draw the masks of a Transformer for a batch; None if it has none.
 
     A position is masked if its weight is exactly 0 in all layers and heads.
+
+    Args:
+        tokenizers: those of each source of the batch and its outputs.
     """
     maps = model.attention_maps(batch, batch.inputs_BT)
-    source, inputs = (
-        [tokenizer.tokens(row) for row in ids.tolist()]
-        for tokenizer, ids in ((tokenizers.source, batch.source_BS), (tokenizers.target, batch.inputs_BT))
-    )
+    rows = [*zip(tokenizers, batch.source_BS.tolist(), batch.inputs_BT.tolist(), strict=True)]
+    source = [both.source.tokens(ids) for both, ids, _ in rows]
+    inputs = [both.target.tokens(ids) for both, _, ids in rows]
     sides = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (source, inputs)}
     if not maps:
         return None
@@ -36,5 +39,5 @@ def draw_masks(model: Seq2Seq, batch: Batch, tokenizers: TokenizerPair) -> "Figu
             for name, maps_BLATS in maps.items()
         },
         {TITLES[name]: [*zip(*sides[name], strict=True)] for name in maps},
-        *tokenizers.target.tokens([PAD]),
+        *tokenizers[0].target.tokens([PAD]),
     )
