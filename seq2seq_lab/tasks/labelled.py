@@ -215,13 +215,18 @@ class LabelledTask(Task):
         total = ["all", *(f"{column.total():,}" for column in columns.values())]
         unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
         others = [["unknown tokens", *unknown]]
-        if (hashes := self.pretraining_texts) is not None:
-            known = [count_known(self.single_texts(text), hashes) for text in splits.values()]
-            others.append(["texts that the pretraining has read", *(f"{count:,}" for count in known)])
+        others += self.known_rows()
         rows = [counts, [total, *([*row, *[""] * (len(columns) + 1 - len(row))] for row in others)]]
         console.print_and_log(sectioned_table(f"{self.unit} by class", ["class", *columns], rows))
         if described := describe_counts(corpus_counts):
             log.info("Counted in the corpus: %s.", described)
+
+    def known_rows(self) -> list[list[str]]:
+        """Return a row with the number of texts of each split that the pretraining has read; none if it is not known."""
+        if (hashes := self.pretraining_texts) is None:
+            return []
+        known = [count_known(self.single_texts(text), hashes) for text in self.corpus.splits.values()]
+        return [["texts that the pretraining has read", *(f"{count:,}" for count in known)]]
 
     def uniform_loss(self) -> float:
         return math.log(len(self.vocabulary.classes))

@@ -9,6 +9,7 @@ import torch
 
 import seq2seq_lab
 from seq2seq_lab.config.compose import compose_run
+from seq2seq_lab.data.questions import context_of
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.overlap import FILE, count_known, read_hashes, write_hashes
 from seq2seq_lab.tasks.parts import build_task
@@ -52,12 +53,37 @@ def test_a_pair_classifier_starts_from_the_encoder(pairs: str, origin: Path, tmp
     assert f" {len(train.lines)} " in row  # the same pairs
 
 
-@pytest.mark.parametrize("study", ["pretraining", "pretraining_sentiment", "pretraining_entailment"])
+def test_a_span_model_starts_from_the_encoder_and_counts_the_texts_that_it_has_read(tmp_path: Path) -> None:
+    questions = ("dataset=questions", "dataset.questions=60")
+    origin, folder = tmp_path / "pretrained", tmp_path / "run"
+    line = ("experiment=masked_language_model", *questions, "task.next_sentence=true", *SIZES, *SMALL)
+    before = seq2seq_lab.train(line, origin)
+    lines = before.task.corpus.train.lines
+    assert lines[0].endswith("?")  # a question, and then its text
+    assert [*lines[1::2]] == [
+        context_of(line)
+        for line in build_task(compose_run(["task=span", *questions]).config).corpus.train.texts
+    ]
+    run = seq2seq_lab.train(
+        ("experiment=span", *questions, "optimizer.lr=0", *SMALL, f"init_from={origin}", PARTS), folder
+    )
+    weights, after = before.model.state_dict(), run.model.state_dict()
+    copied = [name for name in weights if name.startswith(("encoder.", "source_embedding."))]
+    assert len(copied) > 10
+    assert all(torch.equal(weights[name], after[name]) for name in copied)
+    text = (folder / "run.log").read_text("utf-8")
+    row = next(line for line in text.splitlines() if "pretraining has read" in line)
+    assert f" {len(lines) // 2} " in row
+
+
+@pytest.mark.parametrize(
+    "study", ["pretraining", "pretraining_sentiment", "pretraining_entailment", "pretraining_span"]
+)
 def test_jobs_without_pretraining_have_an_encoder_of_the_same_kind(
     study: str, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "outputs" / "pretrained").mkdir(parents=True)
-    for name in ("tagging", "sentiment", "entailment"):
+    for name in ("tagging", "sentiment", "entailment", "span"):
         (tmp_path / "outputs" / "pretrained" / name).symlink_to(origin)
     monkeypatch.chdir(tmp_path)
     request = command_line.check(f"study={study}", "seed=1", "task.training_examples=100")

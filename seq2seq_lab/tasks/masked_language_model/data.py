@@ -16,6 +16,7 @@ from seq2seq_lab.config.type_checks import Share
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.labelled import AnyLabelledCorpus, LabelledText, PairCorpus, TaggedCorpus
 from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.questions import QuestionCorpus
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
 from seq2seq_lab.data.tokenizers import EOS, SPECIALS, UNK, Tokenizer
@@ -216,13 +217,16 @@ class MaskedBatches:
 
 
 def sentences_of(corpus: AnyLabelledCorpus) -> SentenceCorpus:
-    """Return the texts of a labelled corpus. The tags of words are kept; the two texts of a pair become one document."""
+    """Return the texts of a labelled corpus. The tags of words are kept.
+
+    The two texts of a pair become the sentences of a document, and so do a question and its text.
+    """
     train, validation, test = (_sentences(corpus, split) for split in corpus.splits.values())
     return SentenceCorpus(corpus.language, train, validation, test, corpus.counts)
 
 
 def _sentences(corpus: AnyLabelledCorpus, text: LabelledText) -> Sentences:
-    if isinstance(corpus, PairCorpus):
+    if isinstance(corpus, PairCorpus | QuestionCorpus):
         pairs = [line.split(TURN) for line in text.texts]
         documents = [number for number, pair in enumerate(pairs) for _ in pair]
         return Sentences(Lines.of(line for pair in pairs for line in pair), documents=documents)

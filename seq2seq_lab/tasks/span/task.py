@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.labelled import LabelledText
-from seq2seq_lab.data.questions import QuestionCorpus, answers_of, label_of
+from seq2seq_lab.data.questions import QuestionCorpus, answers_of, context_of, label_of
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenizers import UNK, Tokenizer
@@ -113,6 +113,9 @@ class SpanTask(LabelledTask):
     def batches(self, examples: QuestionTokens, device: torch.device) -> QuestionBatches:
         return QuestionBatches(examples, device)
 
+    def single_texts(self, text: LabelledText) -> Sequence[str]:
+        return [context_of(line) for line in text.texts]
+
     def describe(self) -> None:
         """Print the number of questions with and without an answer of each split, and the share of unknown tokens."""
         splits = self.corpus.splits
@@ -121,7 +124,7 @@ class SpanTask(LabelledTask):
         cells = [
             [["with an answer", *(f"{row[True]:,}" for row in rows)]],
             [["no answer", *(f"{row[False]:,}" for row in rows)]],
-            [["unknown tokens", *unknown]],
+            [["unknown tokens", *unknown], *self.known_rows()],
         ]
         console.print_and_log(sectioned_table("questions", ["", *splits], cells))
         if described := describe_counts(self.corpus.counts):
