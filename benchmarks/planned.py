@@ -164,6 +164,8 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
         "embedding.source.frozen=true model.dropout=0.4 trainer.monitor=val/accuracy task.batch_size=32 "
         "optimizer.lr=5e-4 trainer.max_epochs=6",
         "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5",
+        "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5 task.vector_words=all",
+        "embedding.source.frozen=true task.vector_words=all",
     ):
         paths = "dataset.path=SST embedding.source.path=GLOVE"
         yield Cell(SST2, f"{start} experiment=sentiment {paths} {settings}", 3)

@@ -270,7 +270,7 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
 def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
     """Read the data of a run. Rank 0 reads them first and caches them for the others."""
     # A resumed run that was initialized from another run has a copy of its vocabulary.
-    resumed = None if job.config.init_from is None else job.folder
+    resumed = job.folder if job.config.init_from is not None or task.saves_vocabulary else None
     saved = resumed if job.resume else use_vocabulary(job.config, task)
     limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
     with ranks.main_first():

@@ -38,9 +38,10 @@ _NO_ALIGNMENTS = {"alignments": None, "alignment_base": None, "alignments_revers
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.classification.task.ClassificationTask": {
         **{"class_weights": "none", "pairs": "none"},
-        "training_examples": None,
+        **{"training_examples": None, "vector_words": None},
     },
-    "seq2seq_lab.tasks.tagging.task.TaggingTask": {"training_examples": None},
+    "seq2seq_lab.tasks.span.task.SpanTask": {"vector_words": None},
+    "seq2seq_lab.tasks.tagging.task.TaggingTask": {"training_examples": None, "vector_words": None},
     "seq2seq_lab.tasks.translation.task.TranslationTask": {"coverage_loss": 0.0},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
     "seq2seq_lab.data.dialogue.Dialogue": {

@@ -3,11 +3,13 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,6 +22,8 @@ from seq2seq_lab.errors import UserError
 _SPACE = "▁"  # the space before a word in `Tokenizer.tokens`
 # A byte that is not a character, in `Tokenizer.tokens`. A byte-level vocabulary contains all bytes.
 _BYTE = "<0xC3>"
+_BLOCK = 1024  # vectors that are converted at a time
+_DECIMALS = re.compile(r"[0-9.eE+\-]+(?: [0-9.eE+\-]+)*")  # what NumPy and `float` read as the same numbers
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 log = logging.getLogger(__name__)
 
@@ -96,14 +100,22 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
     vectors_VD = torch.zeros(len(types), vector_size(path, key))
     rank_of: dict[int, int] = {}
     examples: list[str] = []
-    for line_number, word, values in _entries(path, key):
-        if len(examples) < _EXAMPLES:
-            examples.append(word)
-        better = [(i, rank) for i, rank in wanted.get(word, ()) if rank < rank_of.get(i, rank + 1)]
-        if better:
-            rows = [i for i, _ in better]
-            vectors_VD[rows] = torch.tensor(_values(values.split(" "), key, path, line_number))
-            rank_of.update(better)
+    rows: list[list[int]] = []  # the types that use each vector of a block
+
+    def chosen() -> Iterator[tuple[int, str]]:
+        for line_number, word, values in _entries(path, key):
+            if len(examples) < _EXAMPLES:
+                examples.append(word)
+            better = [(i, rank) for i, rank in wanted.get(word, ()) if rank < rank_of.get(i, rank + 1)]
+            if better:
+                rows.append([i for i, _ in better])
+                rank_of.update(better)
+                yield line_number, values
+
+    for block_ND in _blocks(chosen(), key, path):
+        # Of several vectors of a type the last one is kept: its rank is lower.
+        vectors_VD.numpy()[[*chain.from_iterable(rows)]] = block_ND.repeat([*map(len, rows)], axis=0)
+        rows.clear()
     if not rank_of:
         raise UserError(
             f"{key}={path} has no vector for any of the {len(types) - len(SPECIALS):,} types of the vocabulary. The file "
@@ -121,13 +133,56 @@ def read_all_vectors(path: Path, key: str) -> tuple[list[str], Tensor]:
     Raises:
         UserError: see `read_vectors`.
     """
-    rows: dict[str, Tensor] = {}
-    for line_number, word, values in _entries(path, key):
-        if word not in rows:
-            rows[word] = torch.tensor(_values(values.split(" "), key, path, line_number))
-    if not rows:
+    words: dict[str, None] = {}
+    blocks = [*_blocks(_different(path, key, words), key, path)]
+    if not words:
         raise UserError(f"{key}={path}: the file has no vectors. {_REMEDY}")
-    return [*rows], torch.stack([*rows.values()])
+    return [*words], torch.from_numpy(np.concatenate(blocks))
+
+
+def read_words(path: Path, key: str, count: int | None) -> list[str]:
+    """Return the first `count` different words of a file (None: all), in their order.
+
+    Raises:
+        UserError: the file cannot be read, or a line has a different number of values or is not UTF-8.
+    """
+    words: dict[str, None] = {}
+    for _ in islice(_different(path, key, words), count):
+        pass
+    return [*words]
+
+
+def _different(path: Path, key: str, words: dict[str, None]) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the values of each word that is not in `words`, and add it there."""
+    for line_number, word, values in _entries(path, key):
+        if word not in words:
+            words[word] = None
+            yield line_number, values
+
+
+def _blocks(vectors: Iterable[tuple[int, str]], key: str, path: Path) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield arrays of some vectors each, ND, from the line number and the values of each.
+
+    Raises:
+        UserError: a value is not a finite number.
+    """
+    vectors = iter(vectors)
+    while block := [*islice(vectors, _BLOCK)]:
+        numbers = _decimals(" ".join(values for _, values in block))
+        if numbers is None:  # line by line: the error names the line
+            numbers = np.array([_values(values.split(" "), key, path, line) for line, values in block])
+        yield numbers.astype(np.float32).reshape(len(block), -1)
+
+
+def _decimals(text: str) -> npt.NDArray[np.float64] | None:
+    """Return numbers with single spaces between them, or None if one of them is of another form or too large."""
+    if not _DECIMALS.fullmatch(text):
+        return None
+    try:
+        numbers = np.fromstring(text, sep=" ")
+    except ValueError:
+        return None
+    return numbers if np.abs(numbers).max() <= _LARGEST else None
 
 
 def _entries(path: Path, key: str) -> Iterator[tuple[int, str, str]]:

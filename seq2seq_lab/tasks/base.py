@@ -200,6 +200,7 @@ class Task(ABC):
         monitor: the value of `trainer.monitor`, which the program sets after the constructor.
         initial_tokenizers: tokenizers of the run whose embeddings are copied, by side (`source`, `target`). The program sets
             them before `load`, which uses them instead of new ones.
+        saves_vocabulary: whether a resumed run reads its vocabulary from its folder, although it is not of another run.
         pretraining_texts: hashes of the texts that the run whose encoder is copied has read, if it has recorded them; see
             `overlap`. The program sets them before `load`.
         eval_batch_size: the number of inputs that `python -m seq2seq_lab.predict` processes at once is a multiple of it.
@@ -220,6 +221,7 @@ class Task(ABC):
     default_monitor: str | None = None
     monitor: str | None = None
     initial_tokenizers: Mapping[str, Tokenizer] = {}
+    saves_vocabulary: bool = False
     pretraining_texts: frozenset[str] | None = None
     eval_batch_size: int = 1
     unit: str = "examples"

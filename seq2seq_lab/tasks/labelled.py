@@ -33,7 +33,7 @@ from seq2seq_lab.tasks.overlap import count_known
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import TextSplit, evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
-from seq2seq_lab.tasks.vectors import load_vectors
+from seq2seq_lab.tasks.vectors import VectorWords, add_vector_words, check_vector_words, load_vectors
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class LabelledTask(Task):
         name: the value of the group `task`.
         corpus_type: the type of its corpus.
         training_examples: use only this number of training examples, the first ones; None for all.
+        vector_words: add this number of words of the file of pretrained vectors, the first ones, to the vocabulary of the
+            training split; "all"; None for none.
         has_classes: whether the labels are classes.
         labelled: the tokens with the labels of each split, by name.
     """
@@ -63,10 +65,16 @@ class LabelledTask(Task):
     seed: int
     settings: ExampleSettings
     training_examples: int | None = None
+    vector_words: VectorWords = None
 
     tokens: dict[str, Ragged]
     vocabulary: Vocabulary
     labelled: dict[str, Any]
+
+    @property
+    def saves_vocabulary(self) -> bool:  # type: ignore[override]
+        """See `Task`: a resumed run does not need the file of vectors."""
+        return self.vector_words is not None
 
     @cached_property
     def corpus(self) -> AnyLabelledCorpus:
@@ -110,6 +118,7 @@ class LabelledTask(Task):
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         check_corpus(self.parts.dataset(), self.corpus_type, self.name)
         refuse_dropout(self.parts.tokenizer(), self.name)
+        check_vector_words(self.parts, self._tokenizer(), self.vector_words)
         with torch.device("meta"):
             self.build(8, 2)
 
@@ -130,6 +139,8 @@ class LabelledTask(Task):
         fitted = None if saved is None else self._read(saved / "tokenizer")
         if (initial := self.initial_tokenizers.get("source")) is not None:
             fitted = Vocabulary(self.adapted(initial), NAME, [*corpus.classes])
+        if self.saves_vocabulary:
+            fitted = fitted or self._fit()
         texts = {name: split.texts for name, split in corpus.splits.items()}
         about = [corpus.language, corpus.classes]
         own = self.parts.source_tokenizer(True)
@@ -179,8 +190,14 @@ class LabelledTask(Task):
 
     def _fit(self) -> Vocabulary:
         """Return the vocabulary of the training split."""
-        corpus, tokenizer = self.corpus, self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        return Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
+        corpus, tokenizer = self.corpus, self._tokenizer()
+        fitted = Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
+        add_vector_words(self.parts, tokenizer, self.vector_words)
+        return fitted
+
+    def _tokenizer(self) -> Tokenizer:
+        """Return a new tokenizer of the texts."""
+        return self.parts.source_tokenizer(True) or self.parts.tokenizer()
 
     def _read(self, folder: Path) -> Vocabulary:
         """Read the vocabulary of a run; see `Vocabulary.load`."""
@@ -188,8 +205,7 @@ class LabelledTask(Task):
 
     def open(self, folder: Path) -> None:
         self.vocabulary = self._read(folder / "tokenizer")
-        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
+        self._tokenizer().check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")

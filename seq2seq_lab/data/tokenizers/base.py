@@ -86,6 +86,17 @@ class Tokenizer(ABC):
     def train(self, lines: Iterable[str]) -> None:
         """Learn the vocabulary. The same lines give the same vocabulary."""
 
+    def add_words(self, words: Iterable[str]) -> None:
+        """Add words to the trained vocabulary, after the others. It may be called without words before the training.
+
+        Raises:
+            UserError: the vocabulary is not one of words.
+        """
+        raise UserError(
+            f"tokenizer._target_={name_of(type(self))} has no vocabulary of words, which task.vector_words needs. Choose "
+            f"tokenizer=word or whitespace, or set task.vector_words=null."
+        )
+
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without `<sos>` and `<eos>`."""

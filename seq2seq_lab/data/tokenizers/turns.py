@@ -79,6 +79,11 @@ class TurnTokenizer(Tokenizer):
         self._of_turns.train(turn for line in lines for turn in line.split(TURN))
         self._use(self._of_turns._backend)
 
+    def add_words(self, words: Iterable[str]) -> None:
+        self._of_turns.add_words(words := [*words])
+        if words:
+            self._use(self._of_turns._backend)
+
     @property
     def size(self) -> int:
         return self._of_turns.size

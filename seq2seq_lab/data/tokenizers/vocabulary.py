@@ -58,9 +58,16 @@ class VocabularyTokenizer(Tokenizer):
         counts.pop(SPECIALS[UNK], None)
         frequent = [token for token, count in counts.items() if count >= self.min_frequency]
         frequent.sort(key=lambda token: (-counts[token], token))
-        ordered = [*SPECIALS, *map(_stored, frequent)]
-        vocabulary = {token: index for index, token in enumerate(ordered[: self.max_size])}
-        self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
+        self._number([*SPECIALS, *map(_stored, frequent)][: self.max_size])
+
+    def add_words(self, words: Iterable[str]) -> None:
+        """Add the words that are one token each; `max_size` does not bound their number."""
+        if not (words := [*words]):
+            return
+        cuts = ([*self._cut(word)] for word in words)
+        known = {*self._ids, SPECIALS[UNK]}
+        added = dict.fromkeys(cut[0] for cut in cuts if len(cut) == 1 and cut[0] not in known)
+        self._number([*SPECIALS, *self._names, *map(_stored, added)])
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without `<sos>` and `<eos>`."""
@@ -108,6 +115,11 @@ class VocabularyTokenizer(Tokenizer):
     def _plain(self, token: str) -> str:
         """Return the text of a token."""
         return token
+
+    def _number(self, names: Sequence[str]) -> None:
+        """Set the names of all types, in the order of their ids."""
+        vocabulary = {name: index for index, name in enumerate(names)}
+        self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)

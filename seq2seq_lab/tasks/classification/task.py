@@ -46,6 +46,7 @@ from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.labelled import LabelledTask, hash_of, of_pairs
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
+from seq2seq_lab.tasks.vectors import VectorWords
 
 ClassWeights = Literal["none", "balanced"]
 Pairs = Literal["none", "joined", "separate"]
@@ -61,7 +62,7 @@ class ClassificationTask(LabelledTask):
         class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
         pairs: of a data set of pairs of texts: `joined` reads the two texts as one sequence with `<eos>` between them,
             `separate` one by one; see `PairClassifier`. `none`: the data set has single texts.
-        training_examples: see `LabelledTask`.
+        training_examples, vector_words: see `LabelledTask`.
 
     Raises:
         UserError: the tokenizer has another one for the source.
@@ -88,13 +89,14 @@ class ClassificationTask(LabelledTask):
         class_weights: ClassWeights,
         pairs: Pairs,
         training_examples: Count | None,
+        vector_words: VectorWords,
     ) -> None:
         self.parts = parts if pairs == "none" else of_pairs(parts, separated=pairs == "joined")
         self.seed, self.settings = seed, settings
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
         self.pairs: Pairs = pairs
-        self.training_examples = training_examples
+        self.training_examples, self.vector_words = training_examples, vector_words
 
     def check(self) -> None:
         super().check()

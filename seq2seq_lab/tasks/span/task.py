@@ -49,6 +49,7 @@ from seq2seq_lab.tasks.span.evaluation import (
 )
 from seq2seq_lab.tasks.span.loaded import LoadedSpanModel
 from seq2seq_lab.tasks.span.report import SpanReport, shown_tokens
+from seq2seq_lab.tasks.vectors import VectorWords
 
 
 class SpanTask(LabelledTask):
@@ -59,7 +60,7 @@ class SpanTask(LabelledTask):
         seed: random seed of the order of the questions.
         settings: see `ExampleSettings`.
         matched_tokens: mark the tokens of the text that the question contains too; see `SpanModel`.
-        training_examples: see `LabelledTask`.
+        training_examples, vector_words: see `LabelledTask`.
         longest_answer: the greatest number of tokens of a predicted answer.
         no_answer_threshold: "no answer" is predicted if its log-probability exceeds that of the best answer by more.
 
@@ -88,12 +89,14 @@ class SpanTask(LabelledTask):
         settings: ExampleSettings,
         matched_tokens: bool,
         training_examples: Count | None,
+        vector_words: VectorWords,
         longest_answer: Count,
         no_answer_threshold: float,
     ) -> None:
         self.parts, self.seed, self.settings = of_pairs(parts, separated=True), seed, settings
         self.eval_batch_size = settings.eval_batch_size
-        self.matched_tokens, self.training_examples = matched_tokens, training_examples
+        self.matched_tokens, self.vector_words = matched_tokens, vector_words
+        self.training_examples = training_examples
         self.longest_answer, self.no_answer_threshold = longest_answer, no_answer_threshold
 
     @cached_property

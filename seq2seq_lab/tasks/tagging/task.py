@@ -41,6 +41,7 @@ from seq2seq_lab.tasks.tagging.evaluation import (
 )
 from seq2seq_lab.tasks.tagging.loaded import LoadedTagger
 from seq2seq_lab.tasks.tagging.report import TaggingReport
+from seq2seq_lab.tasks.vectors import VectorWords
 
 
 class TaggingTask(LabelledTask):
@@ -50,7 +51,7 @@ class TaggingTask(LabelledTask):
         parts: the parts of the model and the data.
         seed: random seed of the order of the texts.
         settings: see `ExampleSettings`.
-        training_examples: see `LabelledTask`.
+        training_examples, vector_words: see `LabelledTask`.
     """
 
     name = "tagging"
@@ -65,10 +66,16 @@ class TaggingTask(LabelledTask):
     }
 
     def __init__(
-        self, *, parts: Parts, seed: int, settings: ExampleSettings, training_examples: Count | None
+        self,
+        *,
+        parts: Parts,
+        seed: int,
+        settings: ExampleSettings,
+        training_examples: Count | None,
+        vector_words: VectorWords,
     ) -> None:
         self.parts, self.seed, self.settings = parts, seed, settings
-        self.training_examples = training_examples
+        self.training_examples, self.vector_words = training_examples, vector_words
         self.eval_batch_size = settings.eval_batch_size
 
     @cached_property
