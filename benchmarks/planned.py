@@ -51,6 +51,21 @@ DIALOGUES = "encoders of dialogues"
 LANGUAGE_MODEL = "language model of the grammar"
 WORD_VECTORS = "word vectors and random embeddings"
 EXPLANATION = "what attention aligns to and explains"
+COUNTING = "formal languages: counting"
+COPYING = ("formal languages: copy", "formal languages: reversal")
+PHONES = "graphemes to phonemes"
+LANGUAGES = (  # of SIGMORPHON 2020 task 1
+    *("ady", "arm", "bul", "dut", "fre", "geo", "gre", "hin", "hun"),
+    *("ice", "jpn", "kor", "lit", "rum", "vie"),
+)
+SCAN = {  # the tables by split, with the number of seeds
+    "SCAN, length": 10,
+    "SCAN, add_jump": 10,
+    "SCAN, add_turn_left": 3,
+    "SCAN, around_right": 3,
+    "SCAN, jump_around_right": 3,
+    "SCAN, simple": 3,
+}
 TESTED = (  # with ten seeds each
     "decoder=luong attention=additive",
     "decoder=luong attention=multiplicative",
@@ -117,6 +132,7 @@ def cells() -> Iterator[Cell]:
     yield from _cells_of_translation(shlex.join(PROGRAM))
     yield from _cells_of_tasks(shlex.join(PROGRAM))
     yield from _cells_of_explanation(shlex.join(PROGRAM))
+    yield from _cells_of_generalization(shlex.join(PROGRAM))
 
 
 def _cells_of_translation(start: str) -> Iterator[Cell]:
@@ -193,6 +209,26 @@ def _cells_of_explanation(start: str) -> Iterator[Cell]:
             if settings == TESTED[0]:  # also shows how often the test errs for equal cells
                 seeds = range(1, 25)
             yield Cell(EXPLANATION, f"{start} {settings} trainer.precision=fp32", minutes, seeds=(*seeds,))
+
+
+def _cells_of_generalization(start: str) -> Iterator[Cell]:
+    formal = f"{start} experiment=formal trainer.precision=fp32"
+    for encoder in ("rnn", "gru", "lstm"):
+        yield Cell(COUNTING, f"{formal} encoder={encoder}", 4)
+    for name in COPYING:
+        for settings in ("encoder=lstm", "model=attn"):
+            yield Cell(name, f"{formal} dataset.language={name.split()[-1]} {settings}", 4)
+    for language in LANGUAGES:
+        command = (
+            f"{start} experiment=g2p dataset.language={language} dataset.path=PHONES trainer.precision=fp32"
+        )
+        yield Cell(PHONES, command, 12)
+    for name, seeds in SCAN.items():
+        split = name.split()[-1]
+        path = " dataset.path=COMMANDS" if split == "simple" else ""
+        for model, minutes in (("scan_lstm", 80), ("scan_gru", 84), ("scan_attn", 8)):
+            command = f"{start} experiment={model} dataset.split={split}{path}"
+            yield Cell(name, command, minutes, seeds=(*range(1, seeds + 1),))
 
 
 def tables() -> list[str]:

@@ -91,10 +91,36 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "word_vectors.md": {planned.WORD_VECTORS: ("test/bleu", "test/aer", "test/loops", "test/at_limit")},
+    "scan.md": dict.fromkeys(
+        planned.SCAN,
+        ("test/accuracy", "val/accuracy", "test/accuracy_by_source_length", "test/accuracy_by_target_length"),
+    ),
+    "formal.md": dict.fromkeys(
+        (planned.COUNTING, *planned.COPYING), ("test/longer/accuracy", "test/accuracy", "val/accuracy")
+    ),
+    "g2p.md": {planned.PHONES: ("test/wer", "test/per", "val/wer")},
 }
+OWN_TABLES = (
+    "source_length",
+    "target_length",
+)  # groups of examples that are the rows of a table of their own
+PICTURES = {  # by the planned table: the file in docs/images, and the scores by length that it shows of every seed
+    **{
+        name: (f"{name.lower().replace(', ', '_')}.png", ("test/accuracy_by_target_length",))
+        for name in planned.SCAN
+    },
+    **{
+        name: (
+            f"{name.replace(' languages: ', '_')}.png",
+            ("test/accuracy_by_target_length", "test/longer/accuracy_by_target_length"),
+        )
+        for name in (planned.COUNTING, *planned.COPYING)
+    },
+}
+IMAGES = "images"  # a folder beside the pages
 NOT_RECORDED = "No run of this table is recorded."
 TITLES = {"bleu": "sacreBLEU"}  # replaces the label of the metric
-SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional "}
+SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional ", "test/longer": "longer "}
 TESTS = ("test", "test/compositional")  # of the grammar
 NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a label leaves out
 UNKNOWN = "‡"  # marks a score that counts `<unk>` as three tokens
@@ -323,7 +349,7 @@ def tested_column(groups: Sequence[Sequence[Line]], name: str) -> tuple[dict[str
 
     Rows of runs without statistics per example are marked.
     """
-    p_values = compare_with_best(groups, name.rpartition("/")[2])
+    p_values = compare_with_best(groups, name)
     if len(p_values) < 2:
         return {}, []
     untested = [same for same in groups if not all(run.statistics for run in same)]
@@ -333,7 +359,7 @@ def tested_column(groups: Sequence[Sequence[Line]], name: str) -> tuple[dict[str
         return f"{p_values[id(same)]}{mark}"
 
     explanation = filled(
-        f"- p, seeds: p-value of the {title(name, groups[0][0].task)} difference from the best row with statistics per "
+        f"- p, seeds: p-value of the {head(name, groups[0][0].task)} difference from the best row with statistics per "
         f"example of {LEAST_TESTED} or more runs (over seeds and test examples, Holm-corrected for "
         "all pairs of such rows). A large p-value does not show that two rows are equal.",
         "  ",
@@ -345,23 +371,26 @@ def tested_column(groups: Sequence[Sequence[Line]], name: str) -> tuple[dict[str
     return {"p, seeds": cell}, explanation
 
 
-def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
+def compare_with_best(groups: Sequence[Sequence[Line]], key: str) -> defaultdict[int, str]:
     """Return the p-value of each group's difference from the best one as text, by the identity of the list.
 
     Groups are tested if they have `LEAST_TESTED` or more runs with statistics per example.
 
+    Args:
+        key: the name of the score, such as `test/bleu`.
+
     Raises:
         UserError: the runs have different test examples; see `check_examples`.
     """
-    key = f"test/{metric}"
+    split, _, metric = key.rpartition("/")
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
     tested = [same for same in groups if len(same) >= LEAST_TESTED and all(run.statistics for run in same)]
     if len(tested) < 2:
         return texts
     tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
     rows = [[read_statistics(run) for run in same] for same in tested]
-    check_examples([*chain(*tested)], [*chain(*rows)])
-    clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
+    check_examples([*chain(*tested)], [*chain(*rows)], split)
+    clusters = rows[0][0][f"{split}/{CLUSTERS}"].astype(int)
     statistics_of = [[one[key].astype(float) for one in group] for group in rows]
     # The pairs with the best group come first.
     found = holm(compare_means(BUILT_IN[metric].values, statistics_of, clusters).p_values().tolist())
@@ -371,7 +400,9 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
     return texts
 
 
-def check_examples(runs: Sequence[Line], statistics: Sequence[Mapping[str, Array]]) -> None:
+def check_examples(
+    runs: Sequence[Line], statistics: Sequence[Mapping[str, Array]], split: str = "test"
+) -> None:
     """Refuse runs with different test examples: their hashes differ, or the lengths of their references.
 
     Lines of earlier runs have no hash.
@@ -385,10 +416,10 @@ def check_examples(runs: Sequence[Line], statistics: Sequence[Mapping[str, Array
     first: dict[str, tuple[Line, str | Array]] = {}
     for run, arrays in zip(runs, statistics, strict=True):
         own: dict[str, str | Array] = {}
-        if "test" in run.examples:
-            own["hash"] = run.examples["test"]
-        if "test/bleu" in arrays:
-            own["lengths"] = arrays["test/bleu"][:, REFERENCE_LENGTH]
+        if split in run.examples:
+            own["hash"] = run.examples[split]
+        if f"{split}/bleu" in arrays:
+            own["lengths"] = arrays[f"{split}/bleu"][:, REFERENCE_LENGTH]
         for kind, value in own.items():
             other, expected = first.setdefault(kind, (run, value))
             if not np.array_equal(value, expected):
@@ -676,25 +707,36 @@ def by_length(lines: Sequence[Line]) -> list[str]:
     return table(["source words", *sizes], rows, 1)
 
 
-def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[str]:
-    """Return a table of planned runs with the means over the seeds, or a sentence if none is recorded.
-
-    A table of one configuration has a row for each score.
-
-    Args:
-        name: of the planned table.
-        scores: the columns; see `TASK_TABLES`.
-    """
+def planned_rows(lines: Sequence[Line], name: str) -> tuple[list[str], dict[str, list[Line]]]:
+    """Return the words that all commands of a planned table have, and the recorded runs by the words that differ."""
     words = [unseeded(cell.command) for cell in planned.cells() if cell.table == name]
     shared = [word for word in words[0] if all(word in own for own in words)]
-    groups = {
+    return shared, {
         f"`{' '.join(word for word in own if word not in shared)}`": [
             run for run in current(lines) if unseeded(run.command) == own
         ]
         for own in words
     }
-    missing = [label for label, same in groups.items() if not same]
-    paths = (word.partition("=")[2] for word in chain(*words) if is_placeholder(word))
+
+
+def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[str]:
+    """Return a table of planned runs with the means over the seeds, or a sentence if none is recorded.
+
+    A table of one configuration has a row for each score. Scores by length have tables of their own, and a picture.
+
+    Args:
+        name: of the planned table.
+        scores: the columns; see `TASK_TABLES`.
+    """
+    shared, groups = planned_rows(lines, name)
+    cells = [cell for cell in planned.cells() if cell.table == name]
+    missing = []
+    for (settings, same), planned_cell in zip(groups.items(), cells, strict=True):
+        if seeds := {*planned_cell.seeds} - {run.seed for run in same}:
+            missing.append(f"{settings}, seeds {', '.join(map(str, sorted(seeds)))}" if same else settings)
+    paths = (
+        word.partition("=")[2] for one in cells for word in unseeded(one.command) if is_placeholder(word)
+    )
     options = " ".join([shlex.quote(name), *(f"--path {path}=PATH" for path in distinct(paths))])
     remedy = f"`python -m benchmarks.planned run FOLDER --only {options}` runs what is missing."
     recorded = [same for same in groups.values() if same]
@@ -703,27 +745,49 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
     runs = [*chain(*recorded)]
     word = INTERVAL if all(len(same) == 1 for same in recorded) else "std"
     p_values, explanation = dict[str, Cell](), list[str]()
-    if len({run.examples.get("test") for run in runs}) == 1:
+    if len({run.examples.get(scores[0].rpartition("/")[0]) for run in runs}) == 1:
         p_values, explanation = tested_column(recorded, scores[0])
     columns: dict[str, Cell] = {
         "settings": lambda same: next(label for label, one in groups.items() if one is same),
         "seeds": lambda same: ", ".join(str(run.seed) for run in same),
-        **task_columns(runs, scores, mean_or_interval if word == INTERVAL else score),
+        **task_columns(
+            runs,
+            [one for one in scores if not one.endswith(OWN_TABLES)],
+            mean_or_interval if word == INTERVAL else score,
+        ),
         **p_values,
         "parameters": parameters,
         "training, min": mean_column("train_seconds", ".1f", 60),
         "commit": commits,
     }
-    if len(words) > 1:
+    if len(groups) > 1:
         made, of_rows = rows_of(recorded, columns, spread=word), " with the settings of a row"
     else:
-        cells = {name: cell(runs) for name, cell in columns.items() if name != "settings"}
-        rows = [[with_spread(name, word, [text]), text] for name, text in cells.items()]
+        texts = {name: cell(runs) for name, cell in columns.items() if name != "settings"}
+        rows = [[with_spread(name, word, [text]), text] for name, text in texts.items()]
         made, of_rows = table(["test", ""], rows, 1), ""
     about = filled(f"- command: `{shlex.join(shared)}`{of_rows}", "  ")
     below = [*sizes(runs), *facts(runs, *scores)[1:], *SPREADS[word], *explanation]
     absent = filled(f"- not recorded: {'; '.join(missing)}. {remedy}", "  ") if missing else []
-    return [*made, "", *about, *below, *absent]
+    by_group = chain(*(group_table(groups, one) for one in scores if one.endswith(OWN_TABLES)))
+    picture = [f"![Exact match by length]({IMAGES}/{PICTURES[name][0]})", ""] if name in PICTURES else []
+    return [*made, "", *by_group, *picture, *about, *below, *absent]
+
+
+def group_table(groups: Mapping[str, Sequence[Line]], name: str) -> list[str]:
+    """Return a table with a row for each group of examples and a column for each recorded row of a planned table."""
+    recorded = {label: runs for label, runs in groups.items() if runs}
+    first = next(iter(recorded.values()))[0]
+    heads = [
+        f"{head(name, first.task)} by {name.partition('_by_')[2].replace('_', ' ')}",
+        "examples",
+        *recorded,
+    ]
+    rows = [
+        [group, f"{size:,}", *(mean_in_group(runs, name, group) for runs in recorded.values())]
+        for group, size in counts(first, name).items()
+    ]
+    return [*table(heads, rows, 1), ""]
 
 
 def task_columns(

@@ -106,6 +106,7 @@ def test_each_planned_table_of_a_task_is_on_a_page_and_shows_metrics_of_the_task
     for table, scores in shown.items():
         settings, _ = results.composed(next(cell.command for cell in cells() if cell.table == table))
         metrics = {metric.name for metric in results.task_class(settings["task._target_"]).metrics}
+        metrics |= {key.split(".")[1] for key in settings if key.startswith("metric.")}
         assert {name.rpartition("/")[2].partition("_by_")[0] for name in scores} <= metrics
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from rewriting import rewrite
 
 import seq2seq_lab
-from benchmarks import planned, result_tables, results
+from benchmarks import length_pictures, planned, result_tables, results
 from benchmarks.page import with_parts
 from benchmarks.planned import Cell
 from benchmarks.results import Line
@@ -293,13 +294,13 @@ def test_a_sweep_has_a_row_for_each_setting() -> None:
 def test_groups_with_statistics_are_tested_over_seeds() -> None:
     same = [line for line in CURRENT if line.statistics and "attention=multiplicative" in line.command][:3]
     other = [line for line in CURRENT if line.statistics and "model=vanilla trainer" in line.command][:3]
-    found = result_tables.compare_with_best([other, same, [ONE]], "bleu")
+    found = result_tables.compare_with_best([other, same, [ONE]], "test/bleu")
     assert (found[id(same)], found[id([ONE])]) == ("best", "–")
     assert float(found[id(other)].removeprefix("<")) < 0.05
     two = [line for line in CURRENT if line.statistics and line.experiment == "multi30k_de_en"]
     multi30k = [*two, two[0]]
     with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test examples differ"):
-        result_tables.compare_with_best([same, multi30k], "bleu")
+        result_tables.compare_with_best([same, multi30k], "test/bleu")
 
 
 def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
@@ -419,7 +420,10 @@ def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pyte
     ]
     below = " ".join(" ".join(rows[4:]).split())
     assert f"command: `{start}` with the settings of a row" in below
-    assert "not recorded: `encoder=lstm`. `python -m benchmarks.planned run FOLDER --only own` runs" in below
+    assert (
+        "not recorded: `encoder=gru`, seeds 2, 3; `encoder=lstm`. `python -m benchmarks.planned run FOLDER --only own` runs"
+        in below
+    )
     assert "- std: standard deviation over the seeds" in below
     single = result_tables.task_table(lines[3:], "own", ["test/accuracy"])
     assert "| accuracy ± 95% CI |" in single[0]
@@ -430,6 +434,44 @@ def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pyte
         f"{result_tables.NOT_RECORDED} `python -m benchmarks.planned run FOLDER --only other --path DIR=PATH` "
         "runs what is missing."
     )
+
+
+def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "SCAN, length"
+    command = "python -m seq2seq_lab experiment=scan_{} dataset.split=length"
+    cells = [Cell(name, command.format(model), 1) for model in ("lstm", "gru")]
+    monkeypatch.setattr(planned, "cells", lambda: iter(cells))
+
+    def line(seed: int, values: Sequence[float]) -> Line:
+        groups = [
+            {"group": group, "count": 5, "value": value}
+            for group, value in zip(("9", "24"), values, strict=True)
+        ]
+        return replace(
+            ONE,
+            command=f"{command.format('lstm')} seed={seed}",
+            seed=seed,
+            scores={"test/accuracy": 0.5},
+            groups={"test/accuracy_by_target_length": groups},
+        )
+
+    lines = [line(1, (0.5, 0.1)), line(2, (0.5, 0.3))]
+    scores = ("test/accuracy", "test/accuracy_by_target_length")
+    rows = result_tables.task_table(lines, name, scores)
+    assert "target length" not in rows[0]
+    assert rows[4:8] == [
+        "| accuracy by target length | examples | `experiment=scan_lstm` |",
+        "|---|---:|---:|",
+        "| 9 | 5 | 50.0% ± 0.0% |",
+        "| 24 | 5 | 20.0% ± 14.1% |",
+    ]
+    assert "![Exact match by length](images/scan_length.png)" in rows
+    assert "`experiment=scan_lstm`, seeds 3; `experiment=scan_gru`" in " ".join(rows)
+    figure = length_pictures.draw(lines, name, scores[1:])
+    assert figure is not None
+    drawn = [list(zip(*one.get_data(), strict=True)) for one in figure.axes[0].lines]
+    assert drawn == [[(9, 0.5), (24, 0.1)], [(9, 0.5), (24, 0.3)]]
+    assert length_pictures.draw([], name, scores[1:]) is None
 
 
 def test_rows_without_statistics_are_marked_where_differences_are_tested() -> None:
