@@ -43,7 +43,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.span.task.SpanTask": {"vector_words": None},
     "seq2seq_lab.tasks.tagging.task.TaggingTask": {"training_examples": None, "vector_words": None},
     "seq2seq_lab.tasks.translation.task.TranslationTask": {"coverage_loss": 0.0},
-    "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
+    "seq2seq_lab.data.captions.ImageFolder": {"encoding": None, "captions": "captions.tsv"},
     "seq2seq_lab.data.dialogue.Dialogue": {
         "encoding": None,
         "language": "en",

@@ -1,21 +1,22 @@
-"""Images with captions: what a data set for captioning returns, and captioned images of a folder."""
+"""Images or features of images with captions: what a data set for captioning returns, and those of a folder."""
 
 import base64
 import io
+import math
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.config.type_checks import Within
-from seq2seq_lab.data.local_files import check_encoding, read_lines
+from seq2seq_lab.config.type_checks import Count, Within
+from seq2seq_lab.data.caption_files import read_captions
+from seq2seq_lab.data.local_files import check_encoding
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
 from seq2seq_lab.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class CaptionedImages:
     """The N pairs of an image and a caption of one split.
 
     Attributes:
-        images: the I different images, RGB, uint8, of shape I3HW.
+        images: the I different images, RGB, uint8, of shape I3HW; or their features, floating-point numbers, one value of D
+            for each of H × W positions.
         captions: one per pair; words are separated by spaces.
         names: the name of the image of each pair; captions of one image have one name.
         image_N: the index in `images` of the image of each pair.
@@ -38,7 +40,7 @@ class CaptionedImages:
             the data set has no regions.
     """
 
-    images: npt.NDArray[np.uint8]
+    images: npt.NDArray[Any]
     captions: Sequence[str]
     names: Sequence[str]
     image_N: npt.NDArray[np.int64]
@@ -82,14 +84,12 @@ class CaptionCorpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFolder:
-    """Images of a folder, with captions in `captions.tsv`.
-
-    Each line of `captions.tsv` has three columns separated by tabs, without a header: the split (`train`, `validation` or
-    `test`), the file of the image relative to the folder, and a caption. An image may have several captions.
+    """Images of a folder, with captions in a file of it; an image may have several.
 
     Args:
         path: the folder.
-        encoding: of captions.tsv; see `read_lines`.
+        captions: the file, relative to the folder; see `read_captions`.
+        encoding: of that file; see `read_lines`.
         size: width and height in pixels that the images are resized to; the shorter side is cropped to first.
         language: the code of the captions' language.
 
@@ -97,7 +97,9 @@ class ImageFolder:
         UserError: the encoding does not exist.
     """
 
+    source: ClassVar[str] = "images"
     path: str
+    captions: str
     encoding: str | None
     size: Annotated[int, Within(8)]
     language: str
@@ -111,40 +113,161 @@ class ImageFolder:
         Raises:
             UserError: a file is missing or cannot be read, or Pillow is not installed.
         """
-        folder = Path(self.path).expanduser()
-        table = folder / "captions.tsv"
-        if not table.is_file():
+
+        def read(files: Sequence[Path]) -> Iterator[npt.NDArray[Any]]:
+            return (read_image(file, self.size, self.size) for file in files)
+
+        return _load_folder(self, read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureFolder:
+    """Features of images that another network computed, with captions of the images in a file of the folder.
+
+    The features of an image are in the file of its name with the suffix `.npy`; see `read_features`.
+
+    Args:
+        path, captions, encoding, language: see `ImageFolder`.
+        grid: the rows and columns of the positions; None for the square root of L each.
+
+    Raises:
+        UserError: the encoding does not exist, or the grid is not two numbers.
+    """
+
+    source: ClassVar[str] = "features"
+    path: str
+    captions: str
+    encoding: str | None
+    grid: list[Count] | None
+    language: str
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        if self.grid is not None and len(self.grid) != 2:
             raise UserError(
-                f"dataset.path={self.path}: {table} not found. Give a folder with images and captions.tsv."
+                f"dataset.grid={self.grid} is not the numbers of rows and columns. Give two, for example dataset.grid=[7,7]."
             )
-        rows, names = [], ", ".join(SPLITS)
-        for line_number, (line, problem) in enumerate(
-            read_lines(table, new_counts(), encoding=self.encoding), start=1
+
+    def load(self) -> CaptionCorpus:
+        """Read the captions and features.
+
+        Raises:
+            UserError: a file is missing or cannot be read, or the features differ in shape.
+        """
+        shape: tuple[int, ...] | None = None
+
+        def read(files: Sequence[Path]) -> Iterator[npt.NDArray[Any]]:
+            nonlocal shape
+            for file in files:
+                features = read_features(file.with_suffix(".npy"), self.grid, shape)
+                shape = features.shape
+                yield features
+
+        return _load_folder(self, read)
+
+
+def _load_folder(
+    folder: ImageFolder | FeatureFolder, read: Callable[[Sequence[Path]], Iterator[npt.NDArray[Any]]]
+) -> CaptionCorpus:
+    """Return the images of a folder with their captions; `read` returns what is read from the files of images."""
+    root = Path(folder.path).expanduser()
+    table = root / folder.captions
+    if not table.is_file():
+        raise UserError(
+            f"dataset.path={folder.path}: {table} not found. Give a folder that contains dataset.captions={folder.captions}."
+        )
+    rows = read_captions(table, folder.encoding)
+
+    def split(name: str) -> CaptionedImages:
+        chosen = [row for row in rows if row.split == name]
+        if not chosen:
+            raise UserError(
+                f"dataset.path={folder.path}: {table} has no caption of the split {name}. Add some."
+            )
+        names = [row.image for row in chosen]
+        indices = {file: index for index, file in enumerate(dict.fromkeys(names))}
+        found = read([root / file for file in indices])
+        first = next(found)
+        images = np.empty((len(indices), *first.shape), first.dtype)
+        images[0] = first
+        for index, image in enumerate(
+            progress(found, f"Reading images of {name}", len(indices) - 1), start=1
         ):
-            row = line.split("\t")
-            form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
-            if reason := problem or form or find_problem(row[2]):
-                raise UserError(
-                    f"{table} line {line_number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
-                    f"image; a caption."
-                )
-            rows.append(row)
+            images[index] = image
+        image_N = np.array([indices[file] for file in names])
+        return CaptionedImages(images, [row.caption for row in chosen], names, image_N)
 
-        def split(name: str) -> CaptionedImages:
-            chosen = [row for row in rows if row[0] == name]
-            if not chosen:
-                raise UserError(
-                    f"dataset.path={self.path}: captions.tsv has no line of the split {name}. Add some."
-                )
-            names = [row[1] for row in chosen]
-            indices = {file: index for index, file in enumerate(dict.fromkeys(names))}
-            images = np.empty((len(indices), 3, self.size, self.size), np.uint8)
-            for file, index in progress(indices.items(), f"Reading images of {name}", len(indices)):
-                images[index] = read_image(folder / file, self.size, self.size)
-            image_N = np.array([indices[file] for file in names])
-            return CaptionedImages(images, [" ".join(row[2].split()) for row in chosen], names, image_N)
+    return CaptionCorpus(folder.language, split("train"), split("validation"), {"test": split("test")})
 
-        return CaptionCorpus(self.language, split("train"), split("validation"), {"test": split("test")})
+
+def read_features(
+    path: Path, grid: Sequence[int] | None, shape: tuple[int, ...] | None = None
+) -> npt.NDArray[np.floating[Any]]:
+    """Return features of an image, an array of shape L × D in a file of NumPy, in the shape D × rows × columns.
+
+    Features in float16 stay in float16, others are returned in float32.
+
+    Args:
+        grid: the number of rows and columns of the L positions, row by row; None for the square root of L each.
+        shape: that of the other features, if it is known.
+
+    Raises:
+        UserError: the file cannot be read, or the features do not have this shape or are not finite.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"The features {path} are not a file. Give an array of shape L × D, as numpy.save writes it."
+        )
+    try:
+        array_LD = np.lib.format.open_memmap(path, mode="r")  # unlike numpy.load never unpickles
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise UserError(
+            f"The features {path} cannot be read ({error}). Write an array of numbers of shape L × D with numpy.save."
+        ) from error
+    if array_LD.ndim != 2 or array_LD.dtype.kind != "f" or not array_LD.size:
+        raise UserError(
+            f"The features {path} are an array of shape {array_LD.shape} of {array_LD.dtype}. Write floating-point numbers "
+            f"of shape L × D: L positions of the image, D features."
+        )
+    rows, columns = grid or (math.isqrt(len(array_LD)),) * 2
+    if rows * columns != len(array_LD):
+        raise UserError(
+            f"The features {path} have L={len(array_LD)} positions, and a grid of {rows} × {columns} has {rows * columns}. "
+            f"Give all images the same L, and set dataset.grid=[ROWS,COLUMNS], or dataset.grid=[1,{len(array_LD)}] for "
+            f"regions without rows."
+        )
+    kind = np.float16 if array_LD.dtype == np.float16 else np.float32
+    features: npt.NDArray[np.floating[Any]] = array_LD.T.reshape(-1, rows, columns).astype(kind)
+    if shape is not None and features.shape != shape:
+        raise UserError(
+            f"The features {path} have L={len(array_LD)} and D={len(features)}, and others L={shape[1] * shape[2]} and "
+            f"D={shape[0]}. Compute all of them with one network, from images of one size."
+        )
+    if not np.isfinite(features).all():
+        position, feature = np.argwhere(~np.isfinite(features.reshape(len(features), -1).T))[0]
+        raise UserError(
+            f"The features {path} contain {array_LD[position, feature]} at position {position}, feature {feature} (counted "
+            f"from 0). Compute them again, or leave the image out."
+        )
+    return features
+
+
+def rgb(image_CHW: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return an image as RGB values of shape HW3; of features their norm at each position, as a shade of gray."""
+    if image_CHW.dtype == np.uint8:
+        return image_CHW.transpose(1, 2, 0)
+    norm_HW = np.linalg.norm(image_CHW.astype(np.float32), axis=0)
+    gray_HW = 255 * norm_HW / max(float(norm_HW.max()), 1e-9)
+    return np.repeat(gray_HW.astype(np.uint8)[..., None], 3, axis=2)
+
+
+def write_image(stem: Path, image_CHW: npt.NDArray[Any]) -> Path:
+    """Write an image as PNG, or features as `read_features` reads them, and return the path with its suffix."""
+    if image_CHW.dtype != np.uint8:
+        np.save(stem.with_suffix(".npy"), image_CHW.reshape(len(image_CHW), -1).T)
+        return stem.with_suffix(".npy")
+    stem.with_suffix(".png").write_bytes(base64.b64decode(png_address(rgb(image_CHW)).partition(",")[2]))
+    return stem.with_suffix(".png")
 
 
 def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:

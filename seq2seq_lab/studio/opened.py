@@ -1,6 +1,5 @@
 """A run of the studio: its examples, its images, and the thread of its model."""
 
-import base64
 import functools
 import shutil
 import tempfile
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.analysis.traced import Traced
-from seq2seq_lab.data.captions import png_address
+from seq2seq_lab.data.captions import write_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
 from seq2seq_lab.reporting.runs import Run
@@ -74,11 +73,8 @@ class Opened:
             raise UserError(
                 f"sentence={text[:80]} is not a test image of {self.name}. Choose one of the list."
             )
-        file = self._folder / f"{[*self._images].index(text)}.png"
-        if not file.exists():
-            image_CHW = self._images[text]
-            file.write_bytes(base64.b64decode(png_address(image_CHW.transpose(1, 2, 0)).partition(",")[2]))
-        return str(file)
+        stem = self._folder / str([*self._images].index(text))
+        return str(write_image(stem, self._images[text]))
 
     @functools.cached_property
     def _images(self) -> dict[str, Any]:

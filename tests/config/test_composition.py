@@ -49,6 +49,10 @@ COMPANIONS = {
     ("model", "captions"): ["task=captions"],
     ("dataset", "scenes"): ["task=captions"],
     ("dataset", "image_folder"): ["task=captions", "dataset.path=images"],
+    ("dataset", "feature_folder"): [
+        *("task=captions", "dataset.path=features", "encoder=features", "encoder.feature_size=512"),
+    ],
+    ("encoder", "features"): ["task=captions", "encoder.feature_size=512"],
     **{("encoder", "hierarchical"): ["task=dialogue"], ("model", "dialogue"): ["task=dialogue"]},
     ("dataset", "dialogue"): ["task=dialogue"],
     ("attention", "dot"): ["encoder=gru"],

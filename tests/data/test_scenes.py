@@ -62,7 +62,7 @@ def write_folder(folder: Path, lines: list[str]) -> ImageFolder:
     for number, color in enumerate(("red", "blue", "lime")):
         Image.new("RGB", (20, 10 + number), color).save(folder / f"{number}.png")
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    return ImageFolder(path=str(folder), encoding=None, size=8, language="en")
+    return ImageFolder(path=str(folder), captions="captions.tsv", encoding=None, size=8, language="en")
 
 
 LINES = ["train\t0.png\ta  red image", "train\t0.png\tred", "validation\t1.png\tblue", "test\t2.png\tgreen"]
@@ -97,12 +97,19 @@ def test_a_bad_folder_is_refused(lines: list[str], named: str, tmp_path: Path) -
 def test_a_folder_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write_folder(tmp_path, LINES)
-    assert len(ImageFolder(path="~", encoding=None, size=8, language="en").load().train.captions) == 2
+    assert (
+        len(
+            ImageFolder(path="~", captions="captions.tsv", encoding=None, size=8, language="en")
+            .load()
+            .train.captions
+        )
+        == 2
+    )
 
 
 def test_a_folder_without_captions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"captions\.tsv"):
-        ImageFolder(path=str(tmp_path), encoding=None, size=8, language="en").load()
+        ImageFolder(path=str(tmp_path), captions="captions.tsv", encoding=None, size=8, language="en").load()
 
 
 def pixel(folder: Path, image: Image.Image, name: str = "one.png", **options: Any) -> list[int]:

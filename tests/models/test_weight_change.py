@@ -157,7 +157,8 @@ def test_what_cannot_be_changed_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "encoder", [value for value in values_of("encoder") if value not in ("convolutional", "pretrained")]
+    "encoder",
+    [value for value in values_of("encoder") if value not in ("convolutional", "features", "pretrained")],
 )
 def test_embeddings_from_outside_replace_those_of_the_tables(encoder: str) -> None:
     model, batch = a_model(encoder=encoder), a_batch()

@@ -155,16 +155,39 @@ def test_the_attention_of_a_caption_is_that_of_the_generated_tokens() -> None:
         np.testing.assert_allclose(found.attention_WYX[word].ravel(), np.mean(rows, 0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("height", [32, 33])
-def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
-    encoder = ConvolutionalEncoder(
+def convolutions() -> ConvolutionalEncoder:
+    torch.manual_seed(1)
+    return ConvolutionalEncoder(
         input_size=1, channels=[4, 5, 6], strides=[2, 1, 2], size=7, encoder_output_dropout=0.0
     )
-    outputs = encoder(torch.randint(0, 256, (2, 3, height, 20), dtype=torch.uint8))
-    rows, columns = -(-height // 4), 5
+
+
+@pytest.mark.parametrize("height", [32, 33])
+def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
+    outputs = convolutions()(torch.randint(0, 256, (2, 3, height, 20), dtype=torch.uint8))
+    rows, columns = height // 4, 5
     assert outputs.grid == (rows, columns)
     assert outputs.outputs_BSM.shape == (2, rows * columns, 7)
     assert outputs.lengths == (rows * columns,) * 2
+
+
+def test_a_position_reads_its_cell_with_an_equal_margin_on_each_side() -> None:
+    image_BCHW = torch.rand(1, 3, 40, 40).mul(255).requires_grad_()
+    encoder = convolutions()
+    outputs = encoder(image_BCHW).outputs_BSM
+    row, column = 4, 5
+    outputs[0, row * 10 + column].sum().backward()
+    assert image_BCHW.grad is not None
+    read_YX = image_BCHW.grad[0].abs().sum(0).nonzero()
+    margin = 1 + 2 + 2
+    for side, (first, last) in enumerate(zip(read_YX.amin(0), read_YX.amax(0), strict=True)):
+        start = 4 * (row, column)[side]
+        assert (int(first), int(last)) == (start - margin, start + 3 + margin)
+
+
+def test_the_edge_of_an_image_of_one_color_has_no_features_of_its_own() -> None:
+    features_1CYX = convolutions().layers(torch.full((1, 3, 16, 16), 0.3))
+    torch.testing.assert_close(features_1CYX, features_1CYX[..., 1:2, 1:2].expand_as(features_1CYX))
 
 
 OWN = Path(__file__).parents[2] / "examples" / "own_components"
@@ -282,6 +305,76 @@ def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
         run.plot_attention(replace(one, words=[]))
     with pytest.raises(UserError, match="no attention"):
         run.plot_attention(replace(one, attention_WYX=None))
+
+
+def write_features(folder: Path, size: int = 5) -> Path:
+    """Write features of six images, whose captions they determine, with two captions for each image."""
+    rng = np.random.default_rng(1)
+    lines = []
+    for number, split in enumerate(["train", "train", "train", "validation", "test", "test"]):
+        np.save(folder / f"{number}.npy", rng.standard_normal((6, size), np.float32))
+        lines += [f"{split}\t{number}.jpg\ta red square", f"{split}\t{number}.jpg\tit is red"]
+    (folder / "captions.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    return folder
+
+
+FEATURES = (
+    *("task=captions", "dataset=feature_folder", "dataset.grid=[2,3]", "encoder=features", "logger=none"),
+    *("encoder.feature_size=5", "task.samples=1", "task.batch_size=4", "trainer.precision=fp32"),
+    *("model.embedding_size=8", "model.encoder_hidden_size=8", "model.hidden_size=8", "model.dropout=0.0"),
+    *("trainer.max_epochs=40", "trainer.validate_every=20", "optimizer.lr=0.02"),
+)
+
+
+@pytest.fixture(scope="module")
+def with_features(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folder of features with captions, and that of a run on it."""
+    data = write_features(tmp_path_factory.mktemp("features"))
+    folder = data / "run"
+    assert command_line.run(*FEATURES, f"dataset.path={data}", f"hydra.run.dir={folder}") == 0
+    return data, folder
+
+
+def test_features_are_described_and_drawn(with_features: tuple[Path, Path], tmp_path: Path) -> None:
+    data, folder = with_features
+    run = seq2seq_lab.load(folder)
+    (one,) = run.predict([data / "4.npy"])
+    assert one.attention_WYX is not None
+    assert one.attention_WYX.shape == (len(one.words), 2, 3)
+    assert one.image_HWC.shape == (2, 3, 3)
+    assert run.plot_attention(one) is not None
+    assert (folder / "attention/sample_1.png").stat().st_size > 0
+    np.save(tmp_path / "other.npy", np.ones((6, 4), np.float32))
+    with pytest.raises(UserError, match=r"other\.npy have L=6 and D=4, and others L=6 and D=5"):
+        run.predict([tmp_path / "other.npy"])
+
+
+def test_an_image_is_scored_once_against_all_of_its_captions(with_features: tuple[Path, Path]) -> None:
+    _, folder = with_features
+    result = json.loads((folder / "result.json").read_text("utf-8"))
+    assert result["test/bleu_signature"].startswith("nrefs:2|")
+    # The model learned one of the two captions of each image.
+    assert (result["test/accuracy"], result["test/bleu"]) == (1.0, pytest.approx(100.0))
+    evaluation = seq2seq_lab.load(folder, changes=["task.multi_reference=false"]).evaluate()
+    assert evaluation["test/accuracy"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("encoder.feature_size=4", "encoder.feature_size=4"),
+        ("encoder=convolutional", "encoder=features"),
+        ("dataset.grid=null", "dataset.grid"),
+    ],
+)
+def test_an_encoder_that_does_not_match_the_features_is_refused(
+    override: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for word in FEATURES if "convolutional" not in override or "feature_size" not in word]
+    data = write_features(tmp_path)
+    run = f"hydra.run.dir={tmp_path / 'run'}"
+    assert command_line.run(*words, f"dataset.path={data}", override, run) == 2
+    assert key in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("inputs", [["search=beam"], ["nothing.png"], ["result.json"]])

@@ -49,7 +49,8 @@ class Encoder(nn.Module, ABC):
 
     Attributes:
         source: what is encoded: `tokens`, `subwords` (tokens of the encoder's own `tokenizer`), `turns` (tokens, with
-            `<eos>` at the end of each turn), `images`, or a name that a custom task defines; see `Task.sources`.
+            `<eos>` at the end of each turn), `images`, `features` of images, or a name that a custom task defines; see
+            `Task.sources`.
         sizes: the sizes that a decoder needs to know.
         embedding_size: size of the encoder's own embeddings; None for an encoder without any.
         needs_final: why a decoder must use the final state, with the remedy, for an error message; None if it need not. See

@@ -11,16 +11,25 @@ from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 
 
-class ConvolutionalEncoder(Encoder):
-    """Convolutions of width 3 over an image; the encoder outputs are the positions of the feature map (Xu 2015, §3.1.1).
+class PositionNorm(nn.LayerNorm):
+    """Normalizes the features of each position of a map_BCYX."""
 
-    Each layer normalizes its features in one group (Wu 2018, arXiv:1803.08494). A linear layer reads the features of a
-    position with its row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
+    def forward(self, map_BCYX: Tensor) -> Tensor:
+        return super().forward(map_BCYX.movedim(1, -1)).movedim(-1, 1)
+
+
+class ConvolutionalEncoder(Encoder):
+    """Convolutions over an image; the encoder outputs are the positions of the feature map (Xu 2015, §3.1.1).
+
+    A layer of stride s divides its input into cells of s × s, and reads each with a margin of one. At the edges the margin
+    repeats the edge, so that a position at the edge has no features of its own that would attract attention. The features
+    of each position are normalized (Ba 2016, arXiv:1607.06450), which keeps them local. A linear layer reads them with the
+    row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
 
     Args:
         input_size: size of the source embeddings, which this encoder does not use.
         channels: number of output channels of each layer.
-        strides: stride of each layer; 2 halves width and height.
+        strides: stride of each layer; 2 halves width and height, and leaves out the last pixel of an odd one.
         size: M, of the encoder outputs.
 
     Raises:
@@ -44,7 +53,8 @@ class ConvolutionalEncoder(Encoder):
             )
         layers: list[nn.Module] = []
         for before, after, stride in zip([3, *channels[:-1]], channels, strides, strict=True):
-            layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.GroupNorm(1, after), nn.ReLU()]
+            convolution = nn.Conv2d(before, after, stride + 2, stride, padding=1, padding_mode="replicate")
+            layers += [convolution, PositionNorm(after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.output = nn.Linear(channels[-1] + 2, size)
         self.dropout = Dropout(encoder_output_dropout, locked=False)

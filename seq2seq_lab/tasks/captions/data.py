@@ -20,7 +20,7 @@ class CaptionBatch(BatchOfTargets):
     """B images with captions; a source length is that of the longest training caption, with `<sos>` and `<eos>`.
 
     Attributes:
-        image_BCHW: RGB values, uint8.
+        image_BCHW: RGB values, uint8; or features, see `CaptionedImages`.
     """
 
     image_BCHW: Tensor
@@ -31,7 +31,7 @@ class CaptionExamples:
     """The tokenized pairs of a split.
 
     Attributes:
-        image_ICHW: RGB values of the I different images, uint8.
+        image_ICHW: the I different images, or their features; see `CaptionedImages`.
         image_N: the index of the image of each pair.
         longest: the number of tokens of the longest training caption.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.captions import Box
+from seq2seq_lab.data.captions import Box, rgb
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
@@ -69,7 +69,7 @@ class Caption(Prediction):
         log_prob: natural logarithm of its probability, including `<eos>`.
         words: the words of the caption.
         attention_WYX: the attention weights of each word on a grid over the image; None without attention.
-        image_HWC: the RGB values that the model read, uint8.
+        image_HWC: the RGB values that the model read, uint8; for features see `rgb`.
     """
 
     log_prob: float
@@ -172,11 +172,12 @@ def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:
 
 
 def caption_of(
-    hypothesis: Hypothesis, tokenizer: Tokenizer, image_3HW: npt.NDArray[np.uint8], grid: tuple[int, int]
+    hypothesis: Hypothesis, tokenizer: Tokenizer, image_CHW: npt.NDArray[Any], grid: tuple[int, int]
 ) -> Caption:
     """Convert a hypothesis to a caption.
 
     Args:
+        image_CHW: what the model read, an image or features.
         grid: the number of rows and columns of the feature map.
     """
     _, token_spans = tokenizer.decode_spans(hypothesis.tokens)
@@ -194,7 +195,7 @@ def caption_of(
         log_prob=hypothesis.log_prob,
         words=names,
         attention_WYX=attention_WYX,
-        image_HWC=image_3HW.transpose(1, 2, 0),
+        image_HWC=rgb(image_CHW),
     )
 
 

@@ -15,7 +15,7 @@ from seq2seq_lab.analysis.questions import Question, ask_image
 from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput
 from seq2seq_lab.analysis.traced import Source
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.captions import png_address, read_image
+from seq2seq_lab.data.captions import png_address, rgb
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.models.seq2seq import EncodedModel
@@ -37,7 +37,8 @@ class LoadedCaptioner(Loaded):
         """Return all captions of each image that the search returns, the best first.
 
         Args:
-            inputs: files of images, which are cropped at their center and resized to the size of the training images.
+            inputs: files of images, which are cropped at their center and resized to the size of the training images; files
+                of features if the model reads features.
             first: the index of the first image; the draws of `search=sampling` depend on it.
 
         Raises:
@@ -70,7 +71,7 @@ class LoadedCaptioner(Loaded):
         def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
             rows, columns = self.task.grid
             names = [f"{row}, {column}" for row in range(rows) for column in range(columns)]
-            address = png_address(images[0].transpose(1, 2, 0))
+            address = png_address(rgb(images[0]))
             source = Source(text=str(sentence), grid=(rows, columns), image=address)
             if not attends:
                 return source, []
@@ -94,7 +95,7 @@ class LoadedCaptioner(Loaded):
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`; the sources are files of images."""
         check_pairs("forced", sources, targets)
-        images = self._images(sources) if sources else np.empty((0, 3, *self.task.size), np.uint8)
+        images = self._images(sources) if sources else np.empty((0, *self.task.shape), np.uint8)
         captions = Ragged.of(self.task.tokenizer.encode(targets))
         examples = CaptionExamples(
             torch.from_numpy(images), torch.arange(len(images)), captions, self.task.longest
@@ -118,5 +119,5 @@ class LoadedCaptioner(Loaded):
             compute=self.compute,
         )
 
-    def _images(self, paths: Sequence[str | Path]) -> npt.NDArray[np.uint8]:
-        return np.stack([read_image(Path(path), *self.task.size) for path in paths])
+    def _images(self, paths: Sequence[str | Path]) -> npt.NDArray[Any]:
+        return np.stack([self.task.read(Path(path)) for path in paths])

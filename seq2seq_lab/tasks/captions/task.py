@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seq2seq_lab.config.type_checks import NonNegative
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
+from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages, read_features, read_image
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -52,6 +52,7 @@ from seq2seq_lab.tasks.text_baselines import text_baseline
 log = logging.getLogger(__name__)
 
 NAME = "target"  # of the tokenizer's files
+ENCODERS = {"images": "convolutional", "features": "features encoder.feature_size=D"}  # by what they encode
 INPUTS = "inputs.json"  # needed by a saved run to describe new images
 
 
@@ -71,7 +72,7 @@ class CaptionTask(Task):
             *("teacher_forcing", "search"),
         )
     )
-    sources = ("images",)
+    sources = ("images", "features")
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
     unit = "target_tokens"
@@ -83,7 +84,10 @@ class CaptionTask(Task):
 
     vocabulary: Vocabulary
     corpus: CaptionCorpus
-    size: tuple[int, int]  # height and width of the images in pixels
+    source: str  # what the files contain: images or features
+    shape: tuple[
+        int, int, int
+    ]  # channels, height and width of the images; features, rows and columns of features
     grid: tuple[int, int]  # rows and columns of the encoder outputs, known when the model is built
     longest: int  # the number of tokens of the longest training caption
 
@@ -122,6 +126,12 @@ class CaptionTask(Task):
         refuse_dropout(self.parts.tokenizer(), "captions")
         with torch.device("meta"):
             model = self.parts.seq2seq(None, 8, False)
+        source = source_of(self.parts.dataset())
+        if model.encoder.source != source:
+            raise UserError(
+                f"encoder: {type(model.encoder).__name__} encodes {model.encoder.source}, and the data set has {source}. "
+                f"Choose encoder={ENCODERS.get(source, '…')}, or another data set."
+            )
         pointing = self.monitor in [f"val/{metric.name}" for metric in POINTING_METRICS]
         penalty = self.doubly_stochastic
         for setting, needs_attention in (
@@ -149,8 +159,8 @@ class CaptionTask(Task):
         else:
             self.open(saved)
         train = self._training_examples(corpus.train)
-        height, width = corpus.train.images.shape[2:]
-        self.size, self.longest = (height, width), train.longest
+        self.source, self.shape = source_of(self.parts.dataset()), corpus.train.images.shape[1:]
+        self.longest = train.longest
         texts = {name: pairs for name, pairs in corpus.splits.items() if name != "train"}
         examples = {name: self._examples(pairs, self._tokenize(pairs, name)) for name, pairs in texts.items()}
         validation, *tests = evaluation_splits(
@@ -211,18 +221,30 @@ class CaptionTask(Task):
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
         inputs = read_json_object(folder / INPUTS)
-        self.size, self.longest = (inputs["height"], inputs["width"]), inputs["longest_caption"]
+        # Earlier versions read images only, and did not write the first two.
+        self.source, channels = inputs.get("source", "images"), inputs.get("channels", 3)
+        self.shape, self.longest = (channels, inputs["height"], inputs["width"]), inputs["longest_caption"]
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
-        height, width = self.size
-        inputs = {"height": height, "width": width, "longest_caption": self.longest}
-        write_atomically(folder / INPUTS, json.dumps(inputs) + "\n")
+        channels, height, width = self.shape
+        inputs = {"source": self.source, "channels": channels, "height": height, "width": width}
+        write_atomically(folder / INPUTS, json.dumps(inputs | {"longest_caption": self.longest}) + "\n")
+
+    def read(self, file: Path) -> npt.NDArray[Any]:
+        """Return the image of a file in the shape of the training images, or its features.
+
+        Raises:
+            UserError: the file cannot be read, or does not have their shape.
+        """
+        if self.source == "features":
+            return read_features(file, self.shape[1:], self.shape)
+        return read_image(file, *self.shape[1:])
 
     def model(self) -> Seq2Seq:
         model = self.parts.seq2seq(None, self.tokenizer.size, False)
         if torch.get_default_device().type != "meta":  # without memory there is nothing to encode
-            self.grid = grid_of(model, *self.size)
+            self.grid = grid_of(model, self.source, self.shape)
         return model
 
     def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
@@ -238,6 +260,8 @@ class CaptionTask(Task):
         self, split: CaptionSplit, model: Any, compute: Compute, also: Collection[str] = ()
     ) -> CaptionEvaluator:
         """Return the evaluator of a model on a split; see `CaptionEvaluator`."""
+        # An image that is scored once is shown once.
+        samples = split.references(self.settings.multi_reference).pairs[: self.settings.samples]
         return CaptionEvaluator(
             model,
             split,
@@ -246,7 +270,7 @@ class CaptionTask(Task):
             search=self.parts.search(),
             grid=self.grid,
             batch_size=self.eval_batch_size,
-            samples=range(min(self.settings.samples, len(split.text))) if split.prefix == "val" else (),
+            samples=samples if split.prefix == "val" else (),
             multi_reference=self.settings.multi_reference,
             metrics=self.metrics,
             also=also,
@@ -254,12 +278,12 @@ class CaptionTask(Task):
 
     @torch.no_grad()
     def caption(
-        self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute, first: int = 0
+        self, model: Seq2Seq, image_NCHW: npt.NDArray[Any], compute: Compute, first: int = 0
     ) -> list[list[Caption]]:
         """Return the captions of each image, the best first.
 
         Args:
-            image_NCHW: RGB values of images of the height and width `size`.
+            image_NCHW: images or features of the shape `shape`.
             first: the index of the first image; the draws of `search=sampling` depend on it.
         """
         examples = CaptionExamples(
@@ -290,13 +314,18 @@ class CaptionTask(Task):
         return shown.end() if step is None else shown.validation()
 
 
-def grid_of(model: Seq2Seq, height: int, width: int) -> tuple[int, int]:
-    """Return the number of rows and columns of the encoder outputs of an image of this size in pixels.
+def source_of(dataset: Any) -> str:
+    """Return what a data set has: images, or features if it declares them."""
+    return str(getattr(dataset, "source", "images"))
+
+
+def grid_of(model: Seq2Seq, source: str, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the number of rows and columns of the encoder outputs of an image, or of features, of this shape.
 
     Raises:
         UserError: the encoder does not return them.
     """
-    image_ICHW = torch.zeros(1, 3, height, width, dtype=torch.uint8)
+    image_ICHW = torch.zeros(1, *shape, dtype=torch.uint8 if source == "images" else torch.float32)
     example = CaptionExamples(image_ICHW, torch.zeros(1, dtype=torch.int64), Ragged.of([[]]), longest=0)
     batch = CaptionBatches(example, image_ICHW.device)(np.array([0]))
     training = model.encoder.training

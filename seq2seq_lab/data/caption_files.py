@@ -1,0 +1,77 @@
+"""Files with captions of images: a table of three columns, or JSON as Karpathy distributes it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seq2seq_lab.data.local_files import compose, read_lines
+from seq2seq_lab.data.tables import Reader
+from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
+from seq2seq_lab.errors import UserError
+
+TABLE_FORM = f"Write three columns separated by tabs: {', '.join(SPLITS)}; the file of the image; a caption."
+JSON_FORM = 'Write {"images": [{"filename": FILE, "split": SPLIT, "sentences": [{"raw": CAPTION}, …]}, …]}.'
+JSON_SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
+
+
+class CaptionRow(NamedTuple):
+    """A caption, the split, and the file of the image relative to the folder."""
+
+    split: str
+    image: str
+    caption: str
+
+
+def read_captions(path: Path, encoding: str | None) -> list[CaptionRow]:
+    """Read a file of captions, whose suffix determines the format.
+
+    `.json`: the splits of Karpathy and Fei-Fei 2015 (arXiv:1412.2306), such as `dataset_flickr8k.json`. The split `restval`
+    is part of `train`, and the captions are `raw`. Any other suffix: a table without a header, with three columns separated
+    by tabs: the split (`train`, `validation` or `test`), the file of the image, and a caption.
+
+    Args:
+        encoding: see `read_lines`.
+
+    Raises:
+        UserError: names the line or element and what is wrong with it.
+    """
+    read = _read_json if path.suffix.lower() == ".json" else _read_table
+    counts = new_counts()
+    return [
+        row._replace(caption=" ".join(compose(row.caption, counts).split())) for row in read(path, encoding)
+    ]
+
+
+def _read_table(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
+    lines = read_lines(path, new_counts(), encoding=encoding)
+    for line_number, (line, problem) in enumerate(lines, start=1):
+        row = line.split("\t")
+        form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
+        if reason := problem or form or find_problem(row[2]):
+            raise UserError(f"{path} line {line_number}: {reason}. {TABLE_FORM}")
+        yield CaptionRow(*row)
+
+
+def _read_json(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
+    image: Any
+    for location, image, problem in Reader(encoding=encoding).rows(path, new_counts()):
+        if problem:
+            raise UserError(f"{location}: {problem}. {JSON_FORM}")
+        folder, file, split = (image.get(key, "") for key in ("filepath", "filename", "split"))
+        if not (isinstance(folder, str) and isinstance(file, str) and file):
+            raise UserError(f"{location}: filename={file!r:.80} is not the name of a file. {JSON_FORM}")
+        if split not in [*JSON_SPLITS]:
+            raise UserError(
+                f"{location}: split={split!r:.80} is not one of {', '.join(JSON_SPLITS)}. {JSON_FORM}"
+            )
+        sentences = image.get("sentences")
+        if not isinstance(sentences, list) or not sentences:
+            raise UserError(
+                f"{location}: sentences={sentences!r:.80} is not a list with captions. {JSON_FORM}"
+            )
+        for number, sentence in enumerate(sentences, start=1):
+            caption: Any = sentence.get("raw") if isinstance(sentence, Mapping) else None
+            caption = " ".join(caption.split()) if isinstance(caption, str) else caption
+            if reason := find_problem(caption):
+                raise UserError(f"{location} sentence {number}: raw: {reason}. {JSON_FORM}")
+            yield CaptionRow(JSON_SPLITS[split], str(Path(folder) / file), caption)
