@@ -89,7 +89,7 @@ class ImageFolder:
     Args:
         path: the folder.
         captions: the file, relative to the folder; see `read_captions`.
-        encoding: of that file; see `read_lines`.
+        encoding: the encoding of `captions`; see `read_lines`.
         size: width and height in pixels that the images are resized to; the shorter side is cropped to first.
         language: the code of the captions' language.
 

@@ -22,9 +22,9 @@ class ConvolutionalEncoder(Encoder):
     """Convolutions over an image; the encoder outputs are the positions of the feature map (Xu 2015, §3.1.1).
 
     A layer of stride s divides its input into cells of s × s, and reads each with a margin of one. At the edges the margin
-    repeats the edge, so that a position at the edge has no features of its own that would attract attention. The features
-    of each position are normalized (Ba 2016, arXiv:1607.06450), which keeps them local. A linear layer reads them with the
-    row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
+    repeats the edge, so that positions at the edge do not differ from the others, which would attract attention. The
+    features of each position are normalized (Ba 2016, arXiv:1607.06450), which keeps them local. A linear layer reads them
+    with the row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
 
     Args:
         input_size: size of the source embeddings, which this encoder does not use.
