@@ -39,6 +39,7 @@ BUNDLES = ("model", "experiment", "study")
 PARTS = ("encoder", "decoder", "pooling", "attention")
 RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 
+OF_FEATURES = ("task=captions", "dataset.path=features", "encoder.feature_size=512")
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
     **{("decoder", name): ["attention=none"] for name in WITHOUT_ATTENTION},
@@ -49,10 +50,8 @@ COMPANIONS = {
     ("model", "captions"): ["task=captions"],
     ("dataset", "scenes"): ["task=captions"],
     ("dataset", "image_folder"): ["task=captions", "dataset.path=images"],
-    ("dataset", "feature_folder"): [
-        *("task=captions", "dataset.path=features", "encoder=features", "encoder.feature_size=512"),
-    ],
-    ("encoder", "features"): ["task=captions", "encoder.feature_size=512"],
+    ("dataset", "feature_folder"): [*OF_FEATURES, "encoder=features"],
+    ("encoder", "features"): [*OF_FEATURES, "dataset=feature_folder"],
     **{("encoder", "hierarchical"): ["task=dialogue"], ("model", "dialogue"): ["task=dialogue"]},
     ("dataset", "dialogue"): ["task=dialogue"],
     ("attention", "dot"): ["encoder=gru"],
