@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
+from scipy.stats import kendalltau
 from torch import nn
 
 from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import GREEDY, RANDOM, explain, means
-from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, source_share
+from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation, source_share
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
@@ -369,3 +370,14 @@ def test_attributions_are_computed_in_float32(line: list[str], capsys: pytest.Ca
     with pytest.raises(SystemExit):
         analyze.main([*line, "--precision", "bf16"])
     assert "--precision=bf16 is not allowed. Allowed: auto, fp32 for" in capsys.readouterr().err
+
+
+def test_rank_correlation_equals_scipy_with_ties_and_without_rows_of_equal_scores() -> None:
+    generator = np.random.default_rng(0)
+    one_TU, other_TU = generator.integers(0, 5, (2, 50, 9)).astype(float)
+    one_TU[3] = 1.0
+    words = np.arange(9) > 1
+    pairs = zip(one_TU[:, 2:], other_TU[:, 2:], strict=True)
+    expected = [tau for pair in pairs if np.isfinite(tau := kendalltau(*pair).statistic)]
+    assert len(expected) < 50
+    np.testing.assert_allclose(rank_correlation(one_TU, other_TU, words), expected, atol=1e-12)
