@@ -101,9 +101,8 @@ def orders(scores_TU: Floats, units: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def random_orders(rows: int, units: Sequence[int], seed: int) -> npt.NDArray[np.int64]:
-    """Return a random order for each row."""
-    generator = np.random.default_rng(seed)
-    return np.stack([generator.permutation(units) for _ in range(rows)])
+    """Return one random order for all rows, which share the deletions then."""
+    return np.tile(np.random.default_rng(seed).permutation(units), (rows, 1))
 
 
 @dataclass(frozen=True)
