@@ -50,6 +50,7 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
         "on_bad_pair": "error",
         "turns": None,
     },
+    "seq2seq_lab.data.labelled_texts.LabelledTexts": {"hub": None, "hub_config": None, "hub_splits": None},
     "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
     "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None, **_NO_ALIGNMENTS},
     "seq2seq_lab.data.names.Names": {"encoding": None},

@@ -3,7 +3,8 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ from seq2seq_lab.data.download import check_reachable
 from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.local_files import plain_name
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, candidate
+from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, with_class_names
 from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
 from seq2seq_lab.errors import UserError
 
 _BATCH = 1000  # rows converted at a time
 _NAMES: dict[SplitName, tuple[str, ...]] = {split: (split,) for split in SPLITS}
 _NAMES["validation"] = ("validation", "val", "dev")
+
+Table = Callable[[Counter[str]], Rows]
+"""Returns the rows of a table; see `Reader.rows`."""
 
 
 def read_hub(
@@ -35,24 +39,74 @@ def read_hub(
     A local folder is read by `reader`, any other data set from the cache or the hub, in this order. The columns of nested
     values have dotted names. Raises `UserError` with `remedy` if the data set, the split train or a column does not exist.
     """
+    streams: dict[SplitName, Iterator[tuple[str, str]]] = {}
+    for split, (place, found) in _open(hub, subset, None, remedy, reader).items():
+        if isinstance(found, list):
+            pairs = _file_pairs(found, reader, columns, counts)
+        else:
+            check_columns(f"dataset.hub={place}", columns, found.column_names, remedy)
+            pairs = _candidates(found, place, columns)
+        streams[split] = usable_pairs(pairs, place, on_bad_pair, counts)
+    return streams
+
+
+def hub_tables(
+    hub: str,
+    subset: str | None,
+    names: Mapping[SplitName, str] | None,
+    columns: Sequence[str],
+    *,
+    remedy: str,
+    reader: Reader,
+) -> dict[SplitName, list[Table]]:
+    """Return the tables of each split of a data set; see `read_hub`.
+
+    Args:
+        names: the names of the splits in the data set; None: train, validation (or val, dev) and test, if it has them.
+        columns: the columns that the rows have. Indices of classes are replaced by the names of the classes.
+    """
+    tables: dict[SplitName, list[Table]] = {}
+    for split, (place, found) in _open(hub, subset, names, remedy, reader).items():
+        if isinstance(found, list):
+            tables[split] = [partial(reader.rows, file) for file in found]
+        else:
+            check_columns(f"dataset.hub={place}", columns, found.column_names, remedy)
+            tables[split] = [partial(_rows, found.select_columns([*dict.fromkeys(columns)]), place)]
+    return tables
+
+
+def _open(
+    hub: str, subset: str | None, names: Mapping[SplitName, str] | None, remedy: str, reader: Reader
+) -> dict[SplitName, tuple[str, Any]]:
+    """Return the place of each split for messages, and its list of files in a local folder or its rows."""
     folder = Path(hub).expanduser()
     given = f"dataset.hub={hub}" if subset is None else f"dataset.hub={hub}, dataset.hub_config={subset}"
     local = _split_files(folder, subset, given, remedy, reader) if folder.is_dir() else None
     splits: Any = _load_splits(hub, subset, given, remedy) if local is None else local
-    streams: dict[SplitName, Iterator[tuple[str, str]]] = {}
-    for split, names in _NAMES.items():
-        name = next((name for name in names if name in splits), None)
-        if name is not None:
-            place = f"{hub} {name}"
-            if local is not None:
-                pairs = _file_pairs(local[name], reader, columns, counts)
-            else:
-                check_columns(f"dataset.hub={place}", columns, splits[name].column_names, remedy)
-                pairs = _candidates(splits[name], place, columns)
-            streams[split] = usable_pairs(pairs, place, on_bad_pair, counts)
-    if "train" not in streams:
-        raise UserError(f"dataset.hub={hub} has no split train; it has {', '.join(splits)}. {remedy}")
-    return streams
+    if names is None:
+        found = {
+            split: next((one for one in known if one in splits), None) for split, known in _NAMES.items()
+        }
+        names = {split: name for split, name in found.items() if name is not None or split == "train"}  # type: ignore[misc]
+    for split, name in names.items():
+        if name not in splits:
+            raise UserError(
+                f"dataset.hub={hub} has no split {name or split}; it has {', '.join(map(str, splits))}. {remedy}"
+            )
+    return {split: (f"{hub} {name}", splits[name]) for split, name in names.items()}
+
+
+def _rows(split: Any, place: str, counts: Counter[str]) -> Rows:
+    """Yield the rows of a split of the library `datasets`."""
+    names = {column: one.names for column, one in split.features.items() if hasattr(one, "names")}
+    batches = progress(split.iter(_BATCH), f"Reading {place}", -(-len(split) // _BATCH))
+    rows = (
+        dict(zip(batch, values, strict=True))
+        for batch in batches
+        for values in zip(*batch.values(), strict=True)
+    )
+    for index, row in enumerate(rows, start=1):
+        yield f"{place} row {index}", with_class_names(row, names), ""
 
 
 def _split_files(

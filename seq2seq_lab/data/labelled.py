@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus
 from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import find_file
-from seq2seq_lab.data.tables import Reader, value_of
+from seq2seq_lab.data.tables import Rows, value_of
 from seq2seq_lab.data.text import SPLITS, SplitName, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
@@ -137,21 +136,23 @@ def refuse_without_train(dataset: LabelledFiles) -> None:
 
 def read_labelled(
     dataset: LabelledFiles,
-    read: Callable[[Path, Counter[str]], Iterable[tuple[str, Example]]],
+    read: Callable[[Any, Counter[str]], Iterable[tuple[str, Example]]],
     kind: type[Kind],
+    others: Mapping[SplitName, object] | None = None,
 ) -> Kind:
     """Return the corpus of the files of a data set.
 
     Args:
-        read: returns the examples of a file, each with the text that is hashed, and counts special ones. Examples with the
-            same text are in the same split.
+        read: returns the examples of a source, each with the text that is hashed, and counts special ones. Examples with
+            the same text are in the same split.
         kind: the type of the corpus.
+        others: the sources of the splits without a file.
 
     Raises:
         UserError: a file does not exist, a split has no example, or as `read`.
     """
     counts = new_counts()
-    return collect_labelled(dataset.language, _split_files(dataset, read, counts), counts, kind)
+    return collect_labelled(dataset.language, _split_files(dataset, read, counts, others or {}), counts, kind)
 
 
 def check_group(columns: Sequence[str | int], group: str | int | None) -> None:
@@ -162,21 +163,19 @@ def check_group(columns: Sequence[str | int], group: str | int | None) -> None:
         )
 
 
-def read_columns(
-    path: Path, columns: Sequence[str | int], reader: Reader, counts: Counter[str], remedy: str
-) -> Iterator[tuple[str, list[str]]]:
+def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the location of each row of a table and its values in these columns; numbers and booleans become texts.
 
     Args:
         columns: names in the first line of a table, or in the rows of JSON and Parquet; numbers from 1 for a table without a
             line of names.
-        remedy: what to do about a missing column.
+        remedy: what to do about a missing column, or a missing value.
 
     Raises:
         UserError: names the line and what is wrong with it.
     """
     wanted, width, checked = [column - 1 for column in columns if isinstance(column, int)], 0, False
-    for location, row, problem in reader.rows(path, counts):
+    for location, row, problem in rows:
         if problem:
             raise UserError(f"{location}: {problem}. Correct or remove the row.")
         if isinstance(row, dict):
@@ -197,6 +196,10 @@ def read_columns(
                 )
             values = [cells[i] for i in wanted]
         for column, value in zip(columns, values, strict=True):
+            if value is None:
+                raise UserError(
+                    f"{location}: {column}=None is missing or hidden. Correct or remove the row. {remedy}"
+                )
             if not isinstance(value, str | int | float):
                 raise UserError(
                     f"{location}: {column}={value!r:.80} is neither a text nor a number. Correct or remove the row."
@@ -206,18 +209,20 @@ def read_columns(
 
 def _split_files(
     dataset: LabelledFiles,
-    read: Callable[[Path, Counter[str]], Iterable[tuple[str, Example]]],
+    read: Callable[[Any, Counter[str]], Iterable[tuple[str, Example]]],
     counts: Counter[str],
+    others: Mapping[SplitName, object],
 ) -> Iterator[tuple[SplitName, Example]]:
-    """Yield the examples of files with the names of their splits."""
+    """Yield the examples of files, and of other sources, with the names of their splits."""
+    files = {name: file for name in SPLITS if (file := getattr(dataset, name)) is not None}
+    sources = {**others, **{name: find_file(f"dataset.{name}", file) for name, file in files.items()}}
     shares = (
-        dataset.validation_share if dataset.validation is None else 0.0,
-        dataset.test_share if dataset.test is None else 0.0,
+        0.0 if "validation" in sources else dataset.validation_share,
+        0.0 if "test" in sources else dataset.test_share,
     )
     for name in SPLITS:
-        file: str | None = getattr(dataset, name)
-        if file is not None:
-            for group, example in read(find_file(f"dataset.{name}", file), counts):
+        if name in sources:
+            for group, example in read(sources[name], counts):
                 yield (split_by_hash(group, *shares) if name == "train" else name), example
 
 

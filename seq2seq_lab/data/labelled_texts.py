@@ -3,24 +3,29 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from seq2seq_lab.data.hub import Table, hub_tables
 from seq2seq_lab.data.labelled import (
     Example,
     LabelledCorpus,
     check_group,
     read_columns,
     read_labelled,
-    refuse_without_train,
 )
 from seq2seq_lab.data.local_files import check_encoding, compose
 from seq2seq_lab.data.tables import Format, Reader
-from seq2seq_lab.data.text import check_shares, find_problem
+from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, find_problem
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
 PREFIX = "__label__"  # of the labels in files of fastText
+HUB_REMEDY = (
+    "Choose the text and the label with dataset.columns=[NAME,NAME]. Leave out a split with hidden labels (-1), for example "
+    "with dataset.hub_splits=[train,null,validation]."
+)
 REMEDY = "Choose the text and the label with dataset.columns=[NAME,NAME], or numbers from 1."
 
 
@@ -30,11 +35,15 @@ class LabelledTexts:
 
     Args:
         train: a file, plain or compressed.
-        validation: the same; None to take a share of the training texts, by a hash of the text or of the group.
+        validation: the same; None: that of the hub, or a share of the training texts, by a hash of the text or of the group.
         test: the same.
         format: `label_first` for lines of a label, white space and a text; otherwise see `tables.Reader`.
         delimiter, encoding: see `tables.Reader`.
         columns: the text and the label: names, or numbers from 1 for a table without a line of names.
+        hub: instead of `train`, a data set of the Hugging Face hub or a local folder in its layout; see `read_hub`.
+        hub_config: the sub-set, if the data set has several.
+        hub_splits: the names of the splits train, validation and test of the hub; None for one that is taken from train.
+            None instead of the three: those called train, validation (or val, dev) and test.
         group: the column of the group of a text; the texts of a group are in the same split. None: the
             shares are taken by a hash of the text.
         language: the code of the language of the texts.
@@ -52,6 +61,9 @@ class LabelledTexts:
     delimiter: str | None
     encoding: str | None
     columns: tuple[str, str] | tuple[int, int]
+    hub: str | None
+    hub_config: str | None
+    hub_splits: tuple[str, str | None, str | None] | None
     group: str | int | None
     language: str
     validation_share: float
@@ -60,10 +72,13 @@ class LabelledTexts:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        refuse_without_train(self)
         check_group(self.columns, self.group)
-        if self.train is None:
-            raise UserError("dataset.train=null: dataset=labelled needs a file. Give dataset.train=FILE.")
+        if (self.train is None) == (self.hub is None):
+            raise UserError(
+                f"dataset.train={self.train}, dataset.hub={self.hub}: dataset=labelled needs one of them. Set "
+                f"dataset.train=FILE or dataset.hub=OWNER/NAME."
+            )
+        self._check_hub()
         if self.format == "label_first" and self.group is not None:
             raise UserError(
                 f"dataset.group={self.group} is a column, and dataset.format=label_first has none. Leave it out, or give a "
@@ -72,23 +87,61 @@ class LabelledTexts:
 
     def load(self) -> LabelledCorpus:
         """Read the texts. Raises `UserError` for files that cannot be used."""
-        return read_labelled(self, self._read, LabelledCorpus)
+        tables = None
+        if self.hub is not None:
+            columns, reader = [*map(str, self._columns)], Reader(self.format, self.delimiter, self.encoding)  # type: ignore[arg-type]
+            tables = hub_tables(
+                self.hub, self.hub_config, self._split_names, columns, remedy=HUB_REMEDY, reader=reader
+            )
+        return read_labelled(self, self._read, LabelledCorpus, tables)
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
-        for location, (text, label, *group) in self._rows(path, counts):
+    def _check_hub(self) -> None:
+        """Refuse settings that cannot be combined with those of the hub."""
+        if self.hub is None:
+            for name, value in (("hub_config", self.hub_config), ("hub_splits", self.hub_splits)):
+                if value is not None:
+                    raise UserError(f"dataset.{name}={value} needs dataset.hub=OWNER/NAME.")
+            return
+        if self.format == "label_first" or isinstance(self.columns[0], int):
+            raise UserError(
+                f"dataset.hub={self.hub} has columns with names: dataset.format={self.format} and "
+                f"dataset.columns={[*self.columns]} cannot be used. Give dataset.columns=[NAME,NAME]."
+            )
+
+    @property
+    def _split_names(self) -> dict[SplitName, str] | None:
+        """The names of the splits of the hub; see `hub_tables`."""
+        if self.hub_splits is None:
+            return None
+        return {split: name for split, name in zip(SPLITS, self.hub_splits, strict=True) if name is not None}
+
+    @property
+    def _columns(self) -> tuple[str | int, ...]:
+        """The columns of the text, of the label, and of the group if there is one."""
+        return self.columns if self.group is None else (*self.columns, self.group)
+
+    def _read(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+        labels, location = set[str](), ""
+        for location, (text, label, *group) in self._rows(source, counts):
+            labels.add(label)
             for value in (text, label, *group):
                 if problem := find_problem(value):
                     raise UserError(f"{location}: {problem}. Correct or remove the row.")
             text = compose(text.replace(TURN, " "), counts)
             yield (group[0] if group else text), (text, compose(label, counts), None)
+        if labels == {"-1"}:
+            raise UserError(f"{location}: every label of the split is -1, so they are hidden. {HUB_REMEDY}")
 
-    def _rows(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    def _rows(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
         """Yield the location of each text, and the text, the label and the group if it has one."""
+        if isinstance(source, list):
+            return chain.from_iterable(
+                read_columns(table(counts), self._columns, HUB_REMEDY) for table in source
+            )
         if self.format == "label_first":
-            return _labels_first(path, Reader(encoding=self.encoding), counts)
+            return _labels_first(source, Reader(encoding=self.encoding), counts)
         reader = Reader(self.format, self.delimiter, self.encoding)
-        columns = self.columns if self.group is None else (*self.columns, self.group)
-        return read_columns(path, columns, reader, counts, REMEDY)
+        return read_columns(reader.rows(source, counts), self._columns, REMEDY)
 
 
 def _labels_first(path: Path, reader: Reader, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:

@@ -146,7 +146,9 @@ class SentencePairs:
     def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
         reader = Reader(self.format, self.delimiter, self.encoding)
         columns = (*self.columns, self.columns[0] if self.group is None else self.group)
-        for location, (first, second, label, group) in read_columns(path, columns, reader, counts, REMEDY):
+        for location, (first, second, label, group) in read_columns(
+            reader.rows(path, counts), columns, REMEDY
+        ):
             if label == NO_LABEL:
                 counts["pairs_without_label"] += 1
             else:

@@ -365,21 +365,47 @@ def _arrays(document: Mapping[str, object]) -> list[list[object]]:
 
 
 def parquet_rows(path: Path, show: bool = True) -> Rows:
-    """Yield the rows of a Parquet file. Raises `UserError` for a file that cannot be read."""
+    """Yield the rows of a Parquet file. Raises `UserError` for a file that cannot be read.
+
+    Indices of classes, which the library `datasets` describes in the file, are replaced by the names of the classes.
+    """
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
+            names = _class_names(file.schema_arrow.metadata or {})
             total = file.metadata.num_rows
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_BATCH))
             for index, row in enumerate(
                 progress(rows, f"Reading {path.name}", total) if show else rows, start=1
             ):
-                yield f"{path} row {index}", row, ""
+                yield f"{path} row {index}", with_class_names(row, names), ""
     except (OSError, ArrowException) as error:
         raise UserError(
             f"{path} cannot be read as Parquet: {error}. Replace the file with a complete copy."
         ) from error
+
+
+def with_class_names(row: Mapping[str, object], names: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """Return a row with the names of classes instead of their indices; None for the index -1 of a hidden label.
+
+    Args:
+        names: the names of the classes of each column that has indices.
+    """
+    named = dict(row)
+    for column, classes in names.items():
+        index = row[column]
+        named[column] = classes[index] if isinstance(index, int) and 0 <= index < len(classes) else None
+    return named
+
+
+def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
+    """Return the names of the classes of each column with a `datasets.ClassLabel`, from the metadata of a Parquet file."""
+    try:
+        features = parse_json(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        return {name: one["names"] for name, one in features.items() if one.get("_type") == "ClassLabel"}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def candidate(location: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:

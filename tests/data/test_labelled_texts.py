@@ -14,6 +14,7 @@ from seq2seq_lab.errors import UserError
 def texts(**changes: Any) -> LabelledTexts:
     settings = {
         **dict.fromkeys(("train", "validation", "test", "delimiter", "encoding", "group")),
+        **dict.fromkeys(("hub", "hub_config", "hub_splits")),
         **{"format": "auto", "columns": ("text", "label"), "language": "en"},
         **{"validation_share": 0.2, "test_share": 0.2},
     }
@@ -113,7 +114,7 @@ def test_a_damaged_file_is_refused_by_line(
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"train": None}, r"dataset\.train=null"),
+        ({"train": None}, r"dataset\.train=None, dataset\.hub=None"),
         ({"group": 3}, r"dataset\.group=3"),
         ({"group": "id", "format": "label_first"}, r"dataset\.group=id"),
     ],

@@ -1,0 +1,122 @@
+"""Data sets of the hub for classification: a local data set that the library `datasets` has written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data.test_labelled_texts import texts
+
+from seq2seq_lab.data.labelled import LabelledCorpus
+from seq2seq_lab.errors import UserError
+
+SENTENCES = {
+    "train": [(f"a film of {i} hours", i % 2) for i in range(60)],
+    "validation": [("fine", 1), ("dull", 0)],
+    "test": [("new", -1), ("newer", -1)],
+}
+
+
+@pytest.fixture(params=["a folder", "the cache"])
+def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A data set with names of classes and hidden labels in its test split: a folder, and in the cache of the library."""
+    return written(tmp_path, monkeypatch, request.param == "the cache", SENTENCES)
+
+
+def written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool, splits: dict[str, list[tuple[Any, Any]]]
+) -> str:
+    """Write a data set with the library `datasets`, and return its name."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    named = datasets.ClassLabel(names=["negative", "positive"])
+    features = datasets.Features(
+        {"sentence": datasets.Value("string"), "label": named, "film": datasets.Value("int64")}
+    )
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for split, rows in splits.items():
+        columns = {
+            "sentence": [text for text, _ in rows],
+            "label": [label for _, label in rows],
+            "film": [i // 5 for i in range(len(rows))],
+        }
+        datasets.Dataset.from_dict(columns, features).to_parquet(folder / f"{split}.parquet")
+    if not cached:
+        return str(folder)
+    datasets.load_dataset(str(folder))
+    (tmp_path / "cache" / "set").rename(tmp_path / "cache" / "owner___set")
+    return "owner/set"
+
+
+def load(hub: str, **changes: Any) -> LabelledCorpus:
+    return texts(**{"hub": hub, "columns": ("sentence", "label")} | changes).load()
+
+
+def rows_of(corpus: LabelledCorpus, split: str) -> list[tuple[str, str]]:
+    return [*zip(corpus.splits[split].texts, corpus.splits[split].labels, strict=True)]
+
+
+def test_official_splits_have_the_names_of_the_classes(hub: str, tmp_path: Path) -> None:
+    corpus = load(hub, hub_splits=("train", None, "validation"))
+    assert rows_of(corpus, "test") == [("fine", "positive"), ("dull", "negative")]
+    assert len(corpus.train) + len(corpus.validation) == 60
+    assert len(corpus.validation) > 0
+    assert corpus.classes == ["negative", "positive"]
+    own = tmp_path / "own.tsv"
+    own.write_text("sentence\tlabel\nown\tpositive\n", "utf-8")
+    corpus = load(hub, test=str(own))  # a file has priority over the split of the hub
+    assert rows_of(corpus, "test") == [("own", "positive")]
+    assert rows_of(corpus, "validation") == [("fine", "positive"), ("dull", "negative")]
+    assert len(corpus.train) == 60
+
+
+def test_groups_of_the_hub_stay_together(hub: str) -> None:
+    corpus = load(hub, hub_splits=("train", None, None), group="film")
+    films = [{int(text.split()[3]) // 5 for text in split.texts} for split in corpus.splits.values()]
+    assert sum(map(len, films)) == len(set.union(*films)) == 12
+
+
+def test_hidden_labels_are_refused(hub: str) -> None:
+    with pytest.raises(UserError, match=r"row 1: label=None is missing or hidden.*dataset\.hub_splits="):
+        load(hub)
+
+
+def test_a_split_or_a_column_that_is_missing_is_named(hub: str) -> None:
+    with pytest.raises(
+        UserError, match=r"has no split dev; it has train, (validation, test|test, validation)"
+    ):
+        load(hub, hub_splits=("train", "dev", None))
+    with pytest.raises(UserError, match=r"has no column text; it has sentence, label, film"):
+        load(hub, hub_splits=("train", "validation", None), columns=("text", "label"))
+
+
+def test_hidden_labels_without_names_are_refused(tmp_path: Path) -> None:
+    for split, label in (("train", 1), ("test", -1)):
+        rows = f'{{"text": "a", "label": {label}}}\n{{"text": "b", "label": {label if split == "test" else -1}}}\n'
+        (tmp_path / f"{split}.jsonl").write_text(rows, "utf-8")
+    with pytest.raises(UserError, match=r"test\.jsonl line 2: every label of the split is -1"):
+        load(str(tmp_path), columns=("text", "label"), validation=str(tmp_path / "train.jsonl"))
+
+
+def test_a_damaged_file_of_the_hub_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path, monkeypatch, False, SENTENCES)
+    damaged = Path(folder) / "train.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"train\.parquet cannot be read as Parquet"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"train": "a.tsv"}, r"dataset\.train=a\.tsv, dataset\.hub=a/b"),
+        ({"columns": (1, 2)}, r"dataset\.columns=\[1, 2\]"),
+        ({"format": "label_first"}, r"dataset\.format=label_first"),
+        ({"hub": None, "train": "a.tsv", "hub_config": "x"}, r"dataset\.hub_config=x needs dataset\.hub"),
+        ({"hub": None, "train": "a.tsv", "hub_splits": ("a", None, None)}, r"dataset\.hub_splits="),
+    ],
+)
+def test_settings_that_cannot_be_combined_with_the_hub_are_refused(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError, match=key):
+        texts(**{"hub": "a/b"} | changes)
