@@ -10,7 +10,7 @@ from seq2seq_lab.errors import visible_line
 from seq2seq_lab.plots.fonts import SANS_SERIF, Font, font_for
 from seq2seq_lab.plots.labels import COLORS, GAP, LONGEST_LABEL, fitted_labels, text_style
 from seq2seq_lab.runtime.direction import direction_of_words, visual_order
-from seq2seq_lab.runtime.shades import ShadedText
+from seq2seq_lab.runtime.shades import LEGEND, ShadedText
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,21 +43,31 @@ def draw_confusion(counts_CC: npt.NDArray[np.floating[Any]], classes: Sequence[s
     return figure
 
 
-def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
-    """Draw texts with each word on a background as dark as its weight; marked words are underlined."""
+def draw_shaded(texts: Sequence[ShadedText], scale: str) -> "Figure":
+    """Draw texts with each word on a background as dark as its weight; marked words are underlined.
+
+    Args:
+        scale: what a weight is, beside the legend.
+    """
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     font = font_for([visible_line(word) for text in texts for word in [*text.words, text.caption]], 10)
     lines = [(text, line) for text in texts for line in _break_lines(text, font)]
-    across, down = SHADED_WIDTH + 4 * GAP, 0.27 * (len(lines) + len(texts)) + 0.17
+    across, down = SHADED_WIDTH + 4 * GAP, 0.27 * (len(lines) + len(texts) + 1) + 0.17
     figure = Figure(figsize=(across, down))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(-2 * GAP, across - 2 * GAP)  # inches
     axes.set_ylim(down, 0)
     axes.axis("off")
     style = {**text_style(font), "va": "center"}
-    y = 0.0
+    y = 0.27
+    small = style | {"color": "0.4", "fontsize": 9}
+    axes.text(0.0, y - 0.07, scale, **small)
+    for index, weight in enumerate(LEGEND):
+        x = SHADED_WIDTH - 0.5 * (len(LEGEND) - index)
+        axes.add_patch(Rectangle((x, y - 0.19), 0.45, 0.22, facecolor=COLORS[0], alpha=weight, linewidth=0))
+        axes.text(x + 0.225, y - 0.07, f"{weight:g}", **small | {"color": "black", "ha": "center"})
     for index, (text, line) in enumerate(lines):
         y += 0.27
         for position, x, width in line:
@@ -72,7 +82,7 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
             right = direction_of_words(text.words) == "rtl"
             caption = f"{visible_line(text.caption)} ←" if right else f"→ {visible_line(text.caption)}"
             anchor = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
-            axes.text(y=y - 0.03, s=caption, **style | anchor | {"color": "0.4", "fontsize": 9})
+            axes.text(y=y - 0.03, s=caption, **small | anchor)
     return figure
 
 

@@ -16,6 +16,7 @@ from seq2seq_lab.runtime.direction import (
 )
 
 SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
+LEGEND = (0.0, 0.25, 0.5, 0.75, 1.0)  # the weights whose shades pictures and pages explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class ShadedText:
 def shade(weight: float, word: str) -> str:
     """Return the shade of a weight in the width of a word; a higher weight is darker."""
     return next(shade for least, shade in SHADES if weight >= least) * cell_len(word)
+
+
+def legend(scale: str) -> str:
+    """Return a line that explains the shades: `scale` is what the weights are."""
+    least = ", ".join(f"{shade} from {least:g}" for least, shade in reversed(SHADES))
+    return f"  {scale}: {least}"
 
 
 def shade_texts(texts: Sequence[ShadedText]) -> list[str]:

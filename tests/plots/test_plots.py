@@ -165,7 +165,7 @@ def test_every_picture_is_drawn_with_texts_of_every_direction_and_without_fonts(
             draw_attention_maps(uniform(count, count)[None, None], words, words, title),
             draw_overlays(np.zeros((8, 8, 3), np.uint8), [(word, np.ones((2, 2)), None) for word in words]),
             draw_confusion(np.eye(count), words),
-            draw_shaded([shaded]),
+            draw_shaded([shaded], title),
             draw_groups(groups, GROUPING),
             draw_curves({title: points}, {title: points}, "token"),
             draw_series(
@@ -203,7 +203,8 @@ def test_shaded_words_have_measured_widths_and_the_direction_of_their_text() -> 
         [
             ShadedText(["iiii", "WWWW", "书书"], [0.1, 0.2, 0.3], "class", [1]),
             ShadedText([*HEBREW, "GPU"], [0.5] * 4, "a", []),
-        ]
+        ],
+        "gate",
     )
     (axes,) = figure.axes
     with missing_glyphs_as_boxes():
@@ -216,9 +217,12 @@ def test_shaded_words_have_measured_widths_and_the_direction_of_their_text() -> 
     right = [texts[word].x0 for word in (*HEBREW, "GPU")]
     assert right == sorted(right, reverse=True)
     for word, text in texts.items():
-        if word not in ("→ class", "a ←"):
+        if word not in ("→ class", "a ←", "gate"):
             (patch,) = [one for one in patches if one.contains(*((text.p0 + text.p1) / 2))]
             assert patch.x0 < text.x0 < text.x1 < patch.x1
+    shades = {round(patch.get_alpha(), 2) for patch in axes.patches}
+    assert {text for text in texts if text.replace(".", "").isdigit()} == {"0", "0.25", "0.5", "0.75", "1"}
+    assert shades == {0, 0.25, 0.5, 0.75, 1, 0.1, 0.2, 0.3}
     assert texts["a ←"].x1 > figure.bbox.width - 100
 
 

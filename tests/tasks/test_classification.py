@@ -31,7 +31,9 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
+from seq2seq_lab.runtime import shades
 from seq2seq_lab.runtime.shades import ShadedText
+from seq2seq_lab.tasks.classification.evaluation import shading
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
 from seq2seq_lab.tasks.labelled import NAME
@@ -227,6 +229,18 @@ def test_the_weights_are_compared_with_the_deciding_words(sentiment: Path) -> No
     )  # each review has a deciding word
 
 
+def test_a_shade_is_the_same_gate_in_every_text(sentiment: Path, run: Path) -> None:
+    texts = ["the script is witty", "the acting is not dull ."]
+    for one in seq2seq_lab.load(sentiment).predict(texts):
+        assert 0 < one.weights.max() < 1
+        assert one.shades()[1] == shades.shade_words(one.tokens, one.weights.tolist())[1]
+    assert "gate of the word" in (sentiment / "weights.test.html").read_text("utf-8")
+    assert "gate of the word: · from 0, ░ from 0.05" in (sentiment / "run.log").read_text("utf-8")
+    for weights in ([0.02, 0.01], [0.6, 0.3]):  # of attention: their sum is 1, so they depend on the length
+        assert shading(np.array(weights), False)[0].tolist() == [1.0, 0.5]
+    assert "weight relative to the greatest one" in (run / "weights.test.html").read_text("utf-8")
+
+
 def test_predict_in_python(run: Path) -> None:
     loaded = api.load(run)
     recorded = lines_of(run / "predictions.test.jsonl")
@@ -334,7 +348,7 @@ def test_the_comparison_computes_every_metric() -> None:
 
 def test_the_page_of_shaded_texts_has_their_directions() -> None:
     texts = [ShadedText(words, [1.0] * 3, "class", []) for words in (["זה", "ספר", "a"], ["a", "b", "זה"])]
-    page = shaded_page(texts)
+    page = shaded_page(texts, "gate")
     assert page.index('<p dir="rtl">') < page.index("זה") < page.index('<p dir="ltr">')
     assert page.count("<bdi>class</bdi>") == 2
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PRIMARY = "accuracy"
 RELATIVE = "weight relative to the greatest one"
+GATE = "gate of the word"
 METRICS: tuple[Metric, ...] = (
     *CLASS_METRICS,
     MeanLoss("classification", "cross-entropy"),
@@ -52,32 +53,41 @@ class ClassPrediction(Prediction):
         tokens: the tokens of the text; one that the vocabulary lacks is followed by ⁇.
         weights: the weight of each token; see `Pooled` and `Classifier.saliency`.
         attends: whether the weights are those of the model, and not of `Classifier.saliency`.
+        gated: whether the weights are gates; see `shading`.
     """
 
     probabilities: dict[str, float] = field(repr=False)
     tokens: list[str] = field(repr=False)
     weights: Array = field(repr=False)
     attends: bool = field(default=True, repr=False)
+    gated: bool = field(default=False, repr=False)
 
     def columns(self) -> list[str]:
         """Return the class, its probability and the text."""
         return [self.text, f"{self.score:.4f}", self.source]
 
     def shades(self) -> list[str]:
-        """Return the tokens, and below them their weights relative to the greatest one."""
-        return shade_words(self.tokens, relative(self.weights).tolist())
+        """Return the tokens, and below them their shades; see `shading`."""
+        weights, _ = shading(self.weights, self.gated)
+        return shade_words(self.tokens, weights.tolist())
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure":
-        """Return the weights relative to the greatest one as a figure; see `Prediction.figure`."""
-        weights_1S = relative(self.weights)[None]
+        """Return the weights as a figure, on the scale of `shading`; see `Prediction.figure`."""
+        weights, scale = shading(self.weights, self.gated)
         return plots.draw_attention(
-            weights_1S, self.tokens, [self.text], self.source, light=light, scale=RELATIVE, axes=ax
+            weights[None], self.tokens, [self.text], self.source, light=light, scale=scale, axes=ax
         )
 
 
-def relative(weights: Array) -> Array:
-    """Return weights divided by the greatest one, so that the shade of a word does not depend on the length of the text."""
-    return weights / weights.max() if weights.any() else weights
+def shading(weights: Array, gated: bool) -> tuple[Array, str]:
+    """Return the shades of the words of a text, from 0 to 1, and what they are.
+
+    A shade is the gate itself, so that it means the same in every text. Other weights depend on the length of the text; they
+    are divided by the greatest one of the text.
+    """
+    if gated:
+        return weights.clip(0.0, 1.0), GATE
+    return (weights / weights.max() if weights.any() else weights), RELATIVE
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class ClassificationOutputs:
 
     Attributes:
         losses: see `Losses`.
+        gated: whether the weights are gates.
     """
 
     classes: list[str]
@@ -94,6 +105,7 @@ class ClassificationOutputs:
     weights: list[Array]
     deciding: list[npt.NDArray[np.bool_]] | None
     losses: Mapping[str, Array]
+    gated: bool = False
 
     @property
     def thresholds(self) -> list[float]:
@@ -114,13 +126,15 @@ GROUPINGS = (Grouping("class", "true class", Accuracy(), groups_by_class, ordere
 class ClassifiedText(NamedTuple):
     """The probabilities of the classes of a text, the weights of its tokens, and the penalty of the pooling.
 
-    `attends` is whether the weights are those of the model; else they are those of `Classifier.saliency`.
+    `attends` is whether the weights are those of the model; else they are those of `Classifier.saliency`. `gated` is
+    whether they are gates.
     """
 
     probabilities_C: Array
     weights_S: Array
     penalty: float
     attends: bool
+    gated: bool
 
 
 @torch.no_grad()
@@ -137,8 +151,9 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     count = len(probabilities_BC)
     penalties = [0.0] * count if penalty_B is None else to_host(penalty_B.float()).tolist()
     rows = [row_S[:length] for row_S, length in zip(weights_BS, batch.source_lengths, strict=True)]
+    gated = penalty_B is not None
     return [
-        ClassifiedText(probabilities_BC[i], np.concatenate(rows[i::count]), penalties[i], attends)
+        ClassifiedText(probabilities_BC[i], np.concatenate(rows[i::count]), penalties[i], attends, gated)
         for i in range(count)
     ]
 
@@ -194,6 +209,7 @@ class ClassificationEvaluator(SplitEvaluator[ClassifiedText]):
             probabilities=probabilities_NC,
             weights=[one.weights_S for one in results],
             deciding=self._deciding,
+            gated=any(one.gated for one in results),
             losses={
                 "classification": np.column_stack([loss_N, ones_N]),
                 "penalized": np.column_stack([loss_N + penalty_N, ones_N]),

@@ -11,7 +11,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.runtime import shades
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.classification.data import ClassificationSplit
-from seq2seq_lab.tasks.classification.evaluation import RELATIVE, relative
+from seq2seq_lab.tasks.classification.evaluation import shading
 from seq2seq_lab.tasks.confusion import Confusion
 from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
@@ -38,12 +38,12 @@ class ClassificationReport:
             samples: the number of texts.
         """
         indices = spread(samples, len(self.split.text))
-        rows = self.rows()
+        rows, shown = self.rows(), self.shaded(indices)
         return Report(
             examples=Examples(
                 name="predictions", rows=[rows[i] for i in indices], columns=COLUMNS, note=NOTE
             ),
-            lines=shades.shade_texts(self.shaded(indices)),
+            lines=[*shades.shade_texts(shown), shades.legend(self.scale)],
         )
 
     def end(self) -> Report:
@@ -63,13 +63,13 @@ class ClassificationReport:
                 confusion.picture(prefix),
                 Picture(
                     file=f"weights.{prefix}",
-                    figure=plots.draw_shaded(shown),
+                    figure=plots.draw_shaded(shown, self.scale),
                     title="texts shaded by the weights of words",
                     logged="weights",
                 ),
             ],
             heatmaps=Heatmaps(maps=[confusion.heatmap(), *self._weight_maps(indices, shown)], name="weights"),
-            files={f"weights.{prefix}.html": shaded_page(shown)},
+            files={f"weights.{prefix}.html": shaded_page(shown, self.scale)},
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -96,10 +96,15 @@ class ClassificationReport:
                 columns=[f"{position} {word}" for position, word in enumerate(one.words, start=1)],
                 rows=["weight"],
                 weights=[one.weights],
-                scale=RELATIVE,
+                scale=self.scale,
             )
             for i, one in zip(indices, shown, strict=True)
         ]
+
+    @property
+    def scale(self) -> str:
+        """What the shade of a word is; see `shading`."""
+        return shading(np.zeros(1), self.evaluation.outputs.gated)[1]
 
     def shaded(self, indices: Sequence[int]) -> list[shades.ShadedText]:
         """Return texts of the split with the weights of their tokens and their predictions."""
@@ -112,27 +117,36 @@ class ClassificationReport:
             label = self.split.text.labels[i]
             caption = predicted if predicted == label else f"{predicted} (true: {label})"
             marked = [] if outputs.deciding is None else np.flatnonzero(outputs.deciding[i]).tolist()
-            shown.append(shades.ShadedText(words, relative(weights).tolist(), caption, marked))
+            shown.append(
+                shades.ShadedText(words, shading(weights, outputs.gated)[0].tolist(), caption, marked)
+            )
         return shown
 
 
-def shaded_page(texts: Sequence[shades.ShadedText]) -> str:
-    """Return a page of texts shaded by the weights of their words; deciding words are underlined."""
+def shaded_page(texts: Sequence[shades.ShadedText], scale: str) -> str:
+    """Return a page of texts shaded by the weights of their words; deciding words are underlined.
+
+    Args:
+        scale: what the shade of a word is.
+    """
     paragraphs = []
     for text in texts:
         words = []
         for position, (word, weight) in enumerate(zip(text.words, text.weights, strict=True)):
             line = "; text-decoration: underline" if position in text.marked else ""
-            style = f"background: rgba(31, 119, 180, {weight:.2f}){line}"
-            words.append(f'<span style="{style}" title="{weight:.3f}">{html.escape(word)}</span>')
+            words.append(
+                f'<span style="{_background(weight)}{line}" title="{weight:.3f}">{html.escape(word)}</span>'
+            )
         caption = f"<small><bdi>{html.escape(text.caption)}</bdi></small>"
         paragraphs.append(f'<p dir="{direction_of_words(text.words)}">{" ".join(words)} {caption}</p>')
-    note = (
-        "Shading: weight of the word, relative to the greatest weight of the text. Underlined: a word that decides the "
-        "class, if the data set provides these words."
-    )
+    legend = " ".join(f'<span style="{_background(one)}">&nbsp;{one:g}&nbsp;</span>' for one in shades.LEGEND)
+    note = f"Shading: {scale} {legend}. Underlined: a word that decides the class, if the data set provides these words."
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Weights of words</title></head>'
         f'<body style="font: 16px/1.8 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto">'
         f"<p>{note}</p>{''.join(paragraphs)}</body></html>\n"
     )
+
+
+def _background(weight: float) -> str:
+    return f"background: rgba(31, 119, 180, {weight:.2f})"

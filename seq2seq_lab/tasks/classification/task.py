@@ -254,6 +254,7 @@ class ClassificationTask(LabelledTask):
                     unknown_words=tokenizer.unknown_words(lines[i]),
                     weights=one.weights_S,
                     attends=one.attends,
+                    gated=one.gated,
                 )
         return [predictions[i] for i in range(len(lines))]
 
