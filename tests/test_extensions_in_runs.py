@@ -13,6 +13,7 @@ import torch
 import seq2seq_lab
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting.run_report import component_parameters
 
 TINY = [
     "dataset.train=100",
@@ -92,6 +93,10 @@ def test_words_without_a_vector_are_trained_while_the_others_are_frozen(
     ]
     run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
     first_VD = run.model.source_embedding.weight.detach().clone()
+    fixed = int(run.model.source_embedding.known_V.sum()) * SIZE
+    assert run.result["num_parameters"] - run.result["num_trainable_parameters"] == fixed > 0
+    _, total, trained = next(row for row in component_parameters(run.model) if row[0] == "source embedding")
+    assert total - trained == fixed
     vectors.unlink()
     assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=2") == 0
     last_VD = seq2seq_lab.load(tmp_path / "run").model.source_embedding.weight.detach()

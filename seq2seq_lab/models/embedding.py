@@ -1,5 +1,6 @@
 """Embedding tables."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -64,6 +65,11 @@ class Embedding(nn.Module):
             embedded = torch.where(self.known_V[tokens].unsqueeze(-1), embedded.detach(), embedded)
         return self.projection(embedded)
 
+    @property
+    def fixed_values(self) -> int:
+        """The number of values of the rows that are not trained, in a table whose other rows are."""
+        return 0 if self.known_V is None else int(self.known_V.sum()) * self.weight.shape[1]
+
     @torch.no_grad()
     def load_vectors(self, words: WordVectors, scale: float) -> None:
         """Set the rows of the words that have a vector; draw the others again with the mean square of these vectors.
@@ -85,3 +91,14 @@ class Embedding(nn.Module):
     def _draw(self, std: float) -> None:
         nn.init.normal_(self.weight, std=std)
         self.weight[PAD].zero_()
+
+
+def count_trained(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> int:
+    """Return the number of trained values of parameters.
+
+    Args:
+        modules: the modules of the parameters, among them the embeddings of which only some rows are trained.
+    """
+    counted = {id(one): one.numel() for one in parameters if one.requires_grad}
+    tables = [one for one in modules if isinstance(one, Embedding) and id(one.weight) in counted]
+    return sum(counted.values()) - sum(table.fixed_values for table in tables)

@@ -14,6 +14,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.config import extensions
 from seq2seq_lab.files import finite
 from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.models.embedding import count_trained
 from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.run_page import FILE, write_run_page
@@ -60,8 +61,8 @@ def component_parameters(model: nn.Module) -> list[tuple[str, int, int]]:
         seen.update(map(id, new))
         # A readout whose only weights are the target embedding's gets a row of 0; a decoder without further weights no row.
         if new or (own and name != "decoder"):
-            trainable = sum(parameter.numel() for parameter in new if parameter.requires_grad)
-            rows.append((name, sum(parameter.numel() for parameter in new), trainable))
+            total = sum(parameter.numel() for parameter in new)
+            rows.append((name, total, count_trained(new, module.modules())))
     return rows
 
 

@@ -10,6 +10,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config.run_folder import cover, folder_marks, read_result, write_covered
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finite, set_file_aside
+from seq2seq_lab.models.embedding import count_trained
 from seq2seq_lab.runtime.device import peak_memory
 from seq2seq_lab.tracking import METRICS_FILE
 from seq2seq_lab.training import provenance
@@ -77,7 +78,7 @@ def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[s
         "format": RESULT_FORMAT,
         "status": "finished" if trainer.guards.divergence(state) is None else "diverged",
         "num_parameters": sum(parameter.numel() for parameter in parameters),
-        "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "num_trainable_parameters": count_trained(parameters, trainer.model.modules()),
         "best_checkpoint": state.best,
         "monitor": trainer.settings.monitor,
         **({"lost_checkpoints": state.lost} if state.lost else {}),
