@@ -181,7 +181,6 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
         "optimizer.lr=5e-4 trainer.max_epochs=6",
         "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5",
         "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5 task.vector_words=all",
-        "embedding.source.frozen=true task.vector_words=all",
     ):
         paths = "dataset.path=SST embedding.source.path=GLOVE"
         yield Cell(SST2, f"{start} experiment=sentiment {paths} {settings}", 3)
