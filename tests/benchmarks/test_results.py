@@ -462,7 +462,7 @@ def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: py
     assert rows[4:8] == [
         "| accuracy by target length | examples | `experiment=scan_lstm` |",
         "|---|---:|---:|",
-        "| 9 | 5 | 50.0% ± 0.0% |",
+        "| 9 | 5 | 50.0% |",
         "| 24 | 5 | 20.0% ± 14.1% |",
     ]
     assert "![Exact match by length](images/scan_length.png)" in rows
