@@ -778,15 +778,13 @@ def group_table(groups: Mapping[str, Sequence[Line]], name: str) -> list[str]:
     """Return a table with a row for each group of examples and a column for each recorded row of a planned table."""
     recorded = {label: runs for label, runs in groups.items() if runs}
     first = next(iter(recorded.values()))[0]
-    heads = [
-        f"{head(name, first.task)} by {name.partition('_by_')[2].replace('_', ' ')}",
-        "examples",
-        *recorded,
-    ]
-    rows = [
-        [group, f"{size:,}", *(mean_in_group(runs, name, group) for runs in recorded.values())]
-        for group, size in counts(first, name).items()
-    ]
+    title = f"{head(name, first.task)} by {name.partition('_by_')[2].replace('_', ' ')}"
+    sizes = counts(first, name)
+    heads, columns = [title, "examples"], [[*sizes], [f"{size:,}" for size in sizes.values()]]
+    for label, runs in recorded.items():
+        columns.append([mean_in_group(runs, name, group) for group in sizes])
+        heads.append(with_spread(label, "std", columns[-1]))
+    rows = [[*row] for row in zip(*columns, strict=True)]
     return [*table(heads, rows, 1), ""]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rewriting import rewrite
 
@@ -460,7 +461,7 @@ def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: py
     rows = result_tables.task_table(lines, name, scores)
     assert "target length" not in rows[0]
     assert rows[4:8] == [
-        "| accuracy by target length | examples | `experiment=scan_lstm` |",
+        "| accuracy by target length | examples | `experiment=scan_lstm` ± std |",
         "|---|---:|---:|",
         "| 9 | 5 | 50.0% |",
         "| 24 | 5 | 20.0% ± 14.1% |",
@@ -469,8 +470,8 @@ def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: py
     assert "`experiment=scan_lstm`, seeds 3; `experiment=scan_gru`" in " ".join(rows)
     figure = length_pictures.draw(lines, name, scores[1:])
     assert figure is not None
-    drawn = [list(zip(*one.get_data(), strict=True)) for one in figure.axes[0].lines]
-    assert drawn == [[(9, 0.5), (24, 0.1)], [(9, 0.5), (24, 0.3)]]
+    drawn = [np.asarray(one.get_xydata()).tolist() for one in figure.axes[0].lines]
+    assert drawn == [[[9, 0.5], [24, 0.1]], [[9, 0.5], [24, 0.3]]]
     assert length_pictures.draw([], name, scores[1:]) is None
 
 
