@@ -23,6 +23,7 @@ from seq2seq_lab import predict
 from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.config import extensions
 from seq2seq_lab.data.captions import CaptionedImages
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.scenes import Scenes
 from seq2seq_lab.data.tokenizers import BpeTokenizer, WordTokenizer
@@ -292,7 +293,7 @@ def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
     assert run.predict([]) == []
     for image, best in zip(save_images(tmp_path)[:2], (one, two), strict=True):
         (scored,) = run.score([image], [best.text])
-        assert scored.tokens == [*best.words, "<eos>"]
+        assert scored.tokens == ["<unk>" if word == UNKNOWN else word for word in [*best.words, "<eos>"]]
         ended = [scored.log_prob, sum(scored.log_probs[:-1])]  # it may have ended at the length limit
         assert min(abs(one - best.log_prob) for one in ended) < 1e-4
         np.testing.assert_allclose(
