@@ -175,6 +175,7 @@ def test_every_data_set_of_the_package_has_a_licence_or_reads_files_of_the_user(
         target = yaml.safe_load(file.read_text("utf-8")).get("_target_")
         if target is not None and target.rpartition(".")[2] not in (
             "Parallel",
+            "FeatureFolder",
             "ImageFolder",
             "LabelledTexts",
         ):
