@@ -100,10 +100,7 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "g2p.md": {planned.PHONES: ("test/wer", "test/per", "val/wer")},
 }
-OWN_TABLES = (
-    "source_length",
-    "target_length",
-)  # groups of examples that are the rows of a table of their own
+OWN_TABLES = ("source_length", "target_length")  # groups of examples with a table of their own
 PICTURES = {  # by the planned table: the file in docs/images, and the scores by length that it shows of every seed
     **{
         name: (f"{name.lower().replace(', ', '_')}.png", ("test/accuracy_by_target_length",))

@@ -97,7 +97,7 @@ def count_trained(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Modul
     """Return the number of trained values of parameters.
 
     Args:
-        modules: the modules of the parameters, among them the embeddings of which only some rows are trained.
+        modules: the modules that have these parameters. An `Embedding` may train only some of its rows.
     """
     counted = {id(one): one.numel() for one in parameters if one.requires_grad}
     tables = [one for one in modules if isinstance(one, Embedding) and id(one.weight) in counted]

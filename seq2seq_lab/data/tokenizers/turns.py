@@ -116,7 +116,7 @@ class TurnTokenizer(Tokenizer):
         for turn in line.split(TURN):
             found.append((start, start + len(turn) + len(TURN)))
             start = found[-1][1]
-        return found[-(self.window or 0) :]
+        return self._read(found)
 
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         return self._of_turns.decode_spans(ids)
@@ -124,10 +124,14 @@ class TurnTokenizer(Tokenizer):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return self._of_turns.tokens(ids)
 
+    def _read(self, turns: list[Item]) -> list[Item]:
+        """Return those of the turns of a line that are in the window."""
+        return turns[-(self.window or 0) :]
+
     def _joined(
         self, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
     ) -> list[list[int]]:
-        turns = [line.split(TURN)[-(self.window or 0) :] for line in lines]
+        turns = [self._read(line.split(TURN)) for line in lines]
         ids = iter(encode([*chain.from_iterable(turns)]))
         return [self._glued([*islice(ids, len(row))], [EOS] * (len(row) - 1)) for row in turns]
 

@@ -85,9 +85,7 @@ class CaptionTask(Task):
     vocabulary: Vocabulary
     corpus: CaptionCorpus
     source: str  # what the files contain: images or features
-    shape: tuple[
-        int, int, int
-    ]  # channels, height and width of the images; features, rows and columns of features
+    shape: tuple[int, int, int]  # of an image: channels, height, width; of features: D, rows, columns
     grid: tuple[int, int]  # rows and columns of the encoder outputs, known when the model is built
     longest: int  # the number of tokens of the longest training caption
 
