@@ -67,7 +67,9 @@ class ConvolutionalEncoder(Encoder):
 
     def forward(self, image_BCHW: Tensor) -> EncoderOutputs:
         """Encode images, RGB values from 0 to 255. All positions of the feature map are outputs."""
-        map_BCYX: Tensor = self.layers(image_BCHW.float() / 127.5 - 1)
+        scaled_BCHW = image_BCHW.float() / 127.5 - 1
+        # Channels last, so that the normalization of a position reads adjacent values.
+        map_BCYX: Tensor = self.layers(scaled_BCHW.contiguous(memory_format=torch.channels_last))
         rows, columns = map_BCYX.shape[2:]
         device, dtype = map_BCYX.device, map_BCYX.dtype
         y_YX, x_YX = torch.meshgrid(
