@@ -1,7 +1,9 @@
 """SCAN: commands of a small language and the actions that they mean (Lake and Baroni 2018, arXiv:1711.00350)."""
 
+import hashlib
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -20,6 +22,7 @@ Split = Literal["simple", "length", "add_jump", "add_turn_left", "around_right",
 VERBS = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
 TURNS = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 SIMPLE_TEST = 4182  # commands of the test split, one of five
+SIMPLE_DIGEST = "fbf1f87122f48f4d"  # of the published test split
 LONGEST_TRAINED = 22  # actions of the training commands of the length split
 PRIMITIVE_SHARE = 10  # a primitive is one of ten training pairs
 # What a command of the test split contains.
@@ -44,6 +47,12 @@ def commands() -> dict[str, str]:
         found[f"{left} and {right}"] = first + second
         found[f"{left} after {right}"] = second + first
     return {command: " ".join(actions) for command, actions in found.items()}
+
+
+def digest(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a set of commands and actions."""
+    lines = sorted({f"{command}\t{actions}" for command, actions in pairs})
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +137,8 @@ class Scan:
                 f"dataset.path={self.path} has {len(found):,} of the {len(actions):,} commands of SCAN, so one split is "
                 "empty. Give the test file of SCAN's simple split."
             )
+        if digest((command, actions[command]) for command in found) != SIMPLE_DIGEST:
+            log.warning("dataset.path=%s is not the published test split of dataset.split=simple.", self.path)
         return found
 
     def _text(self, actions: dict[str, str], part: list[str]) -> ParallelText:

@@ -1,7 +1,6 @@
 """SCAN: every split against an independent interpreter of the commands, and against the published files."""
 
 import gzip
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq_lab.config.slots import check_slot
-from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.scan import SIMPLE_TEST, Scan, commands
+from seq2seq_lab.data.corpus import Corpus
+from seq2seq_lab.data.scan import SIMPLE_TEST, Scan, commands, digest
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
 
@@ -68,11 +67,6 @@ def interpret(command: str) -> list[str]:
     raise AssertionError(command)
 
 
-def digest(text: ParallelText) -> str:
-    lines = sorted({f"{source}\t{target}" for source, target in zip(text.source, text.target, strict=True)})
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
 def test_the_commands_are_those_of_the_grammar_and_mean_what_its_interpreter_says() -> None:
     every = commands()
     assert len(every) == 20910
@@ -100,7 +94,11 @@ def test_a_split_equals_the_published_one(split: str) -> None:
     train, test, train_digest, test_digest = PUBLISHED[split]
     assert (len(corpus.train), len(corpus.tests["test"])) == (train, test)
     if train_digest is not None:
-        assert (digest(corpus.train), digest(corpus.tests["test"])) == (train_digest, test_digest)
+        found = [
+            digest(zip(text.source, text.target, strict=True))
+            for text in (corpus.train, corpus.tests["test"])
+        ]
+        assert found == [train_digest, test_digest]
     assert set(corpus.train.source).isdisjoint(corpus.tests["test"].source)
     assert set(corpus.validation.source) <= set(corpus.train.source)
 
@@ -144,18 +142,24 @@ def test_the_simple_split_is_random_and_named_so(caplog: pytest.LogCaptureFixtur
     assert scan(seed=2).tests["test"].source != corpus.tests["test"].source
 
 
-def test_the_test_commands_of_the_simple_split_can_be_given(tmp_path: Path) -> None:
+def test_the_test_commands_of_the_simple_split_can_be_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = commands()
     chosen = [*every][::5]
     file = tmp_path / "test.txt"
     file.write_text("".join(f"{command}\n" for command in reversed(chosen)))
     corpus = scan(path=str(file))
+    assert f"dataset.path={file} is not the published test split" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("seq2seq_lab.data.scan.SIMPLE_DIGEST", digest((one, every[one]) for one in chosen))
     assert corpus.tests["test"].source == chosen
     assert len(corpus.train) == 20910 - len(chosen)
     published = tmp_path / "tasks_test_simple.txt.gz"
     lines = "".join(f"IN: {command} OUT: {every[command]}\n" for command in chosen)
     published.write_bytes(gzip.compress(lines.encode()))
     assert scan(path=str(published)).tests["test"] == corpus.tests["test"]
+    assert not caplog.text
 
 
 def test_the_commands_are_predicted_from_the_actions() -> None:
