@@ -384,7 +384,10 @@ def compare_with_best(groups: Sequence[Sequence[Line]], key: str) -> defaultdict
     tested = [same for same in groups if len(same) >= LEAST_TESTED and all(run.statistics for run in same)]
     if len(tested) < 2:
         return texts
-    tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
+    tested.sort(
+        key=lambda same: statistics.mean(run.scores[key] for run in same),
+        reverse=BUILT_IN[metric].higher_is_better,
+    )
     rows = [[read_statistics(run) for run in same] for same in tested]
     check_examples([*chain(*tested)], [*chain(*rows)], split)
     clusters = rows[0][0][f"{split}/{CLUSTERS}"].astype(int)

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +303,13 @@ def test_groups_with_statistics_are_tested_over_seeds() -> None:
     multi30k = [*two, two[0]]
     with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test examples differ"):
         result_tables.compare_with_best([same, multi30k], "test/bleu")
+
+
+def test_the_group_with_the_fewest_errors_is_the_best() -> None:
+    names = [line for line in CURRENT if line.statistics and "experiment=names encoder=" in line.command]
+    groups = [[line for line in names if f"encoder={encoder} " in line.command] for encoder in ("rnn", "gru")]
+    few, many = sorted(groups, key=lambda same: statistics.mean(line.scores["test/ece"] for line in same))
+    assert result_tables.compare_with_best([many, few], "test/ece")[id(few)] == "best"
 
 
 def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
