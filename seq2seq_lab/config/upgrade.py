@@ -56,10 +56,15 @@ ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.data.names.Names": {"encoding": None},
     "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None, **_NO_ALIGNMENTS},
     "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
-    "seq2seq_lab.data.sentence_pairs.SentencePairs": {"group": None},
     "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
     "seq2seq_lab.models.decoders.AttendAfterDecoder": {"rectified_input": False},
     "seq2seq_lab.search.beam.BeamSearch": {"length_offset": 5},
+}
+# Pairs of sentences were generated or read from files by one class. Its settings that had no effect on generated pairs.
+PAIRS = "seq2seq_lab.data.sentence_pairs.SentencePairs"
+OF_FILES: dict[str, Any] = {
+    **dict.fromkeys(("train", "validation", "test", "delimiter", "encoding")),
+    **{"format": "auto", "columns": ["sentence1", "sentence2", "label"], "language": "en"},
 }
 
 LANGUAGE_MODEL = "seq2seq_lab.tasks.language_model.task.LanguageModelTask"
@@ -89,6 +94,17 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     if decoder is not None and _is_language_model(config):
         config |= {"encoder": None, "decoder": decoder, "attention": NO_ATTENTION}
         config["model"] |= {"bridge": "zero", "cell": decoder["cell"]}
+    dataset = config.get("dataset")
+    if isinstance(dataset, dict) and dataset.get("_target_") == PAIRS:
+        if dataset.get("train") is None:
+            config["dataset"] = {k: v for k, v in dataset.items() if k not in (*OF_FILES, "group")}
+        else:
+            kept = {k: v for k, v in dataset.items() if k not in ("pairs", "seed")}
+            config["dataset"] = {
+                "group": None,
+                **kept,
+                "_target_": "seq2seq_lab.data.labelled_texts.LabelledTexts",
+            }
     for section, added in added_settings(config).items():
         if isinstance(config.get(section), dict):
             config[section] |= added | config[section]  # in the order of the file
@@ -111,6 +127,8 @@ def renamed_key(config: Mapping[str, Any], key: str) -> str | None:
 def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plain configuration in the form of earlier versions, if they have one for what it describes."""
     sections = {key: value for key, value in config.items() if (key, value) != ("init_part", None)}
+    if isinstance(dataset := config.get("dataset"), dict) and dataset.get("_target_") == PAIRS:
+        sections["dataset"] = OF_FILES | dataset
     encoder = _renamed(
         config.get("decoder"), DECODER, ENCODER, {now: before for before, now in TO_DECODER.items()}
     )

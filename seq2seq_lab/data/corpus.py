@@ -168,10 +168,15 @@ def load_corpus(dataset: Dataset, kind: type[Kind], task: str) -> Kind:
 
 
 def check_corpus(dataset: Dataset, kind: type, task: str) -> None:
-    """Refuse a data set whose `load` is annotated with another type of corpus, without reading it; see `load_corpus`."""
-    found = inspect.get_annotations(type(dataset).load).get("return")
-    if isinstance(found, type) and not issubclass(found, kind):
+    """Refuse a data set with another type of corpus, if that is known without reading it; see `load_corpus`."""
+    if (found := corpus_type(dataset)) is not None and not issubclass(found, kind):
         raise _other_corpus(dataset, found, kind, task)
+
+
+def corpus_type(dataset: Dataset) -> type | None:
+    """Return the type of the corpus of a data set: its `corpus_type` or the annotation of `load`; None without them."""
+    found = getattr(dataset, "corpus_type", inspect.get_annotations(type(dataset).load).get("return"))
+    return found if isinstance(found, type) else None
 
 
 def _other_corpus(dataset: Dataset, found: type, kind: type, task: str) -> UserError:

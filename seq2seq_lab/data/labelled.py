@@ -155,14 +155,6 @@ def read_labelled(
     return collect_labelled(dataset.language, _split_files(dataset, read, counts, others or {}), counts, kind)
 
 
-def check_group(columns: Sequence[str | int], group: str | int | None) -> None:
-    """Raise `UserError` unless the columns and the group are all names, or all numbers from 1."""
-    if group is not None and isinstance(group, int) != isinstance(columns[0], int):
-        raise UserError(
-            f"dataset.group={group} and dataset.columns={[*columns]} must both be names, or both be numbers. Change one."
-        )
-
-
 def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the location of each row of a table and its values in these columns; numbers and booleans become texts.
 
@@ -197,9 +189,7 @@ def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Itera
             values = [cells[i] for i in wanted]
         for column, value in zip(columns, values, strict=True):
             if value is None:
-                raise UserError(
-                    f"{location}: {column}=None is missing or hidden. Correct or remove the row. {remedy}"
-                )
+                raise UserError(f"{location}: {column}=None is missing. Correct or remove the row. {remedy}")
             if not isinstance(value, str | int | float):
                 raise UserError(
                     f"{location}: {column}={value!r:.80} is neither a text nor a number. Correct or remove the row."

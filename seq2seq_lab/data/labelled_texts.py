@@ -1,4 +1,4 @@
-"""Texts with any labels, in tables, JSON lines, or lines that begin with a label."""
+"""Texts or pairs of texts with any labels, in tables, JSON lines, or lines that begin with a label."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,30 +8,30 @@ from pathlib import Path
 from typing import Literal
 
 from seq2seq_lab.data.hub import Table, hub_tables
-from seq2seq_lab.data.labelled import (
-    Example,
-    LabelledCorpus,
-    check_group,
-    read_columns,
-    read_labelled,
-)
+from seq2seq_lab.data.labelled import Example, LabelledCorpus, PairCorpus, read_columns, read_labelled
 from seq2seq_lab.data.local_files import check_encoding, compose
-from seq2seq_lab.data.tables import Format, Reader
+from seq2seq_lab.data.tables import HIDDEN, Format, Reader
 from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, find_problem
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
 PREFIX = "__label__"  # of the labels in files of fastText
-HUB_REMEDY = (
-    "Choose the text and the label with dataset.columns=[NAME,NAME]. Leave out a split with hidden labels (-1), for example "
-    "with dataset.hub_splits=[train,null,validation]."
+NO_LABEL = "-"  # of the pairs of SNLI on which the annotators did not agree
+REMEDY = (
+    "Choose the text and the label with dataset.columns=[NAME,NAME], or two texts and the label with [NAME,NAME,NAME]; "
+    "numbers from 1 for a table without a line of names."
 )
-REMEDY = "Choose the text and the label with dataset.columns=[NAME,NAME], or numbers from 1."
+HUB_REMEDY = (
+    "Choose the text and the label with dataset.columns=[NAME,NAME], or two texts and the label with [NAME,NAME,NAME], and "
+    "the splits with dataset.hub_splits, for example [train,null,validation] to take validation from train."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledTexts:
-    """Texts with one label each.
+    """Texts, or pairs of texts, with one label each.
+
+    Pairs with the label `-`, and examples with the label -1 in Parquet or from the hub, are left out and counted.
 
     Args:
         train: a file, plain or compressed.
@@ -39,7 +39,7 @@ class LabelledTexts:
         test: the same.
         format: `label_first` for lines of a label, white space and a text; otherwise see `tables.Reader`.
         delimiter, encoding: see `tables.Reader`.
-        columns: the text and the label: names, or numbers from 1 for a table without a line of names.
+        columns: the text, or two texts, and the label: names, or numbers from 1 for a table without a line of names.
         hub: instead of `train`, a data set of the Hugging Face hub or a local folder in its layout; see `read_hub`.
         hub_config: the sub-set, if the data set has several.
         hub_splits: the names of the splits train, validation and test of the hub; None for one that is taken from train.
@@ -60,7 +60,7 @@ class LabelledTexts:
     format: Format | Literal["label_first"]
     delimiter: str | None
     encoding: str | None
-    columns: tuple[str, str] | tuple[int, int]
+    columns: tuple[str, str] | tuple[int, int] | tuple[str, str, str] | tuple[int, int, int]
     hub: str | None
     hub_config: str | None
     hub_splits: tuple[str, str | None, str | None] | None
@@ -72,28 +72,37 @@ class LabelledTexts:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        check_group(self.columns, self.group)
+        if self.group is not None and isinstance(self.group, int) != isinstance(self.columns[0], int):
+            raise UserError(
+                f"dataset.group={self.group} and dataset.columns={[*self.columns]} must both be names, or both be numbers. "
+                f"Change one."
+            )
         if (self.train is None) == (self.hub is None):
             raise UserError(
                 f"dataset.train={self.train}, dataset.hub={self.hub}: dataset=labelled needs one of them. Set "
                 f"dataset.train=FILE or dataset.hub=OWNER/NAME."
             )
         self._check_hub()
-        if self.format == "label_first" and self.group is not None:
+        if self.format == "label_first" and (self.group is not None or self.corpus_type is PairCorpus):
             raise UserError(
-                f"dataset.group={self.group} is a column, and dataset.format=label_first has none. Leave it out, or give a "
-                f"table."
+                f"dataset.group={self.group}, dataset.columns={[*self.columns]}: dataset.format=label_first has no "
+                f"columns, only a label and a text. Leave them out, or give a table."
             )
+
+    @property
+    def corpus_type(self) -> type[LabelledCorpus]:
+        """The type of the corpus: pairs of texts if there are three columns."""
+        return PairCorpus if len(self.columns) == 3 else LabelledCorpus
 
     def load(self) -> LabelledCorpus:
         """Read the texts. Raises `UserError` for files that cannot be used."""
         tables = None
         if self.hub is not None:
-            columns, reader = [*map(str, self._columns)], Reader(self.format, self.delimiter, self.encoding)  # type: ignore[arg-type]
+            columns, reader = [*map(str, self._columns)], self._reader
             tables = hub_tables(
                 self.hub, self.hub_config, self._split_names, columns, remedy=HUB_REMEDY, reader=reader
             )
-        return read_labelled(self, self._read, LabelledCorpus, tables)
+        return read_labelled(self, self._read, self.corpus_type, tables)
 
     def _check_hub(self) -> None:
         """Refuse settings that cannot be combined with those of the hub."""
@@ -116,32 +125,49 @@ class LabelledTexts:
         return {split: name for split, name in zip(SPLITS, self.hub_splits, strict=True) if name is not None}
 
     @property
+    def _reader(self) -> Reader:
+        """How the files are read; of lines that begin with a label, only their encoding."""
+        form: Format = "auto" if self.format == "label_first" else self.format
+        return Reader(form, self.delimiter, self.encoding)
+
+    @property
     def _columns(self) -> tuple[str | int, ...]:
-        """The columns of the text, of the label, and of the group if there is one."""
+        """The columns of the texts, of the label, and of the group if there is one."""
         return self.columns if self.group is None else (*self.columns, self.group)
 
     def _read(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+        left_out = {NO_LABEL} if self.corpus_type is PairCorpus else set[str]()
+        if isinstance(source, list) or (
+            self.format != "label_first" and self._reader.form("file", str(source)) == "parquet"
+        ):
+            left_out.add(str(HIDDEN))
         labels, location = set[str](), ""
-        for location, (text, label, *group) in self._rows(source, counts):
+        for location, values in self._rows(source, counts):
+            *texts, label = values[: len(self.columns)]
             labels.add(label)
-            for value in (text, label, *group):
+            if label in left_out:
+                counts["examples_without_label"] += 1
+                continue
+            for value in values:
                 if problem := find_problem(value):
                     raise UserError(f"{location}: {problem}. Correct or remove the row.")
-            text = compose(text.replace(TURN, " "), counts)
-            yield (group[0] if group else text), (text, compose(label, counts), None)
-        if labels == {"-1"}:
-            raise UserError(f"{location}: every label of the split is -1, so they are hidden. {HUB_REMEDY}")
+            text = TURN.join(compose(one.replace(TURN, " "), counts) for one in texts)
+            yield (text if self.group is None else values[-1]), (text, compose(label, counts), None)
+        if labels and labels <= {*left_out, str(HIDDEN)}:
+            raise UserError(
+                f"{location}: every label of the split is {' or '.join(sorted(labels))}, so they are hidden. Leave the "
+                f"split out, for example with dataset.hub_splits=[train,null,validation], or with null instead of its file."
+            )
 
     def _rows(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the location of each text, and the text, the label and the group if it has one."""
+        """Yield the location of each example, and its texts, its label and its group if it has one."""
         if isinstance(source, list):
             return chain.from_iterable(
                 read_columns(table(counts), self._columns, HUB_REMEDY) for table in source
             )
         if self.format == "label_first":
-            return _labels_first(source, Reader(encoding=self.encoding), counts)
-        reader = Reader(self.format, self.delimiter, self.encoding)
-        return read_columns(reader.rows(source, counts), self._columns, REMEDY)
+            return _labels_first(source, self._reader, counts)
+        return read_columns(self._reader.rows(source, counts), self._columns, REMEDY)
 
 
 def _labels_first(path: Path, reader: Reader, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:

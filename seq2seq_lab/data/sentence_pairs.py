@@ -1,31 +1,15 @@
-"""Pairs of sentences with a label: generated entailments, contradictions and neutral pairs, or tables and JSON lines."""
+"""Generated pairs of sentences with a label: entailments, contradictions and neutral pairs."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
-from seq2seq_lab.data.labelled import (
-    Example,
-    PairCorpus,
-    check_group,
-    collect_labelled,
-    read_columns,
-    read_labelled,
-    refuse_without_train,
-)
+from seq2seq_lab.data.labelled import Example, PairCorpus, collect_labelled
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, compose
-from seq2seq_lab.data.tables import Format, Reader
-from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
+from seq2seq_lab.data.text import check_shares, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
-from seq2seq_lab.errors import UserError
-
-NO_LABEL = "-"  # of the pairs of SNLI on which the annotators did not agree
-REMEDY = "Choose the two texts and the label with dataset.columns=[NAME,NAME,NAME], or numbers from 1."
 
 NOUNS = (
     "boy",
@@ -80,59 +64,36 @@ UNDECIDED = {(PLAIN, MODIFIED), (PLAIN, NONE_MODIFIED), (NONE_MODIFIED, PLAIN), 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentencePairs:
-    """Pairs of sentences with a label.
+    """Generated pairs of sentences with a label.
 
-    A generated pair has the label `entailment`, `contradiction` or `neutral` by construction: the hypothesis has a weaker
+    A pair has the label `entailment`, `contradiction` or `neutral` by construction: the hypothesis has a weaker
     quantifier or lacks an adjective, is negated or has swapped roles, or has other words. Both sentences may be active or
     passive and begin or end with a place, whatever their label.
 
     Args:
-        train: a table, plain or compressed; see `tables.Reader`. None to generate pairs.
-        validation: the same; None to take a share of the training pairs, by a hash of the pair.
-        test: the same.
-        format, delimiter, encoding: see `tables.Reader`.
-        columns: the two texts and the label: names, or numbers from 1 for a table without a line of names. Pairs with the
-            label `-` are left out and counted.
-        group: the column of the group of a pair; the pairs of a group are in the same split. None: the
-            shares are taken by a hash of the pair.
-        language: the code of the language of the files.
-        pairs: the number of pairs to generate.
-        validation_share: the share of the pairs that is used for validation.
+        pairs: the number of pairs.
+        validation_share: the share of the pairs that is used for validation, by a hash of the pair.
         test_share: the share of the pairs that is used for the test.
-        seed: random seed of the generated pairs.
+        seed: random seed of the pairs.
 
     Raises:
         UserError: a value is out of range.
     """
 
     licence: ClassVar[str] = GENERATED
-    train: str | None
-    validation: str | None
-    test: str | None
-    format: Format
-    delimiter: str | None
-    encoding: str | None
-    columns: tuple[str, str, str] | tuple[int, int, int]
-    group: str | int | None
-    language: str
     pairs: Count
     validation_share: float
     test_share: float
     seed: int
 
     def __post_init__(self) -> None:
-        check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        refuse_without_train(self)
-        check_group(self.columns, self.group)
 
     def load(self) -> PairCorpus:
-        """Read or generate the pairs. Raises `UserError` for files that cannot be used."""
-        if self.train is None:
-            shares = self.validation_share, self.test_share
-            examples = ((split_by_hash(one[0], *shares), one) for one in self._generated())
-            return collect_labelled("en", examples, kind=PairCorpus)
-        return read_labelled(self, self._read, PairCorpus)
+        """Generate the pairs. Raises `UserError` if a split has no pair."""
+        shares = self.validation_share, self.test_share
+        examples = ((split_by_hash(one[0], *shares), one) for one in self._generated())
+        return collect_labelled("en", examples, kind=PairCorpus)
 
     def _generated(self) -> Iterator[Example]:
         random, found = Random(self.seed), set[str]()
@@ -142,21 +103,6 @@ class SentencePairs:
             if pair not in found:
                 found.add(pair)
                 yield pair, label, None
-
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
-        reader = Reader(self.format, self.delimiter, self.encoding)
-        columns = (*self.columns, self.columns[0] if self.group is None else self.group)
-        for location, (first, second, label, group) in read_columns(
-            reader.rows(path, counts), columns, REMEDY
-        ):
-            if label == NO_LABEL:
-                counts["pairs_without_label"] += 1
-            else:
-                for text in (first, second, label):
-                    if problem := find_problem(text):
-                        raise UserError(f"{location}: {problem}. Correct or remove the row.")
-                pair = TURN.join(compose(text.replace(TURN, " "), counts) for text in (first, second))
-                yield pair if self.group is None else group, (pair, label, None)
 
 
 def draw_pair(random: Random, label: str) -> tuple[str, str]:

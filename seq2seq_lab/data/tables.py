@@ -38,6 +38,7 @@ SUFFIXES = {
 }
 DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
 """The names of delimiters in `dataset.delimiter`."""
+HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 
 _SAMPLE = 1_000  # lines that show how a table is written
 _BATCH = 1_000  # rows of Parquet in memory
@@ -387,15 +388,15 @@ def parquet_rows(path: Path, show: bool = True) -> Rows:
 
 
 def with_class_names(row: Mapping[str, object], names: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """Return a row with the names of classes instead of their indices; None for the index -1 of a hidden label.
+    """Return a row with the names of classes instead of their indices, except the index -1 of a hidden label.
 
     Args:
         names: the names of the classes of each column that has indices.
     """
     named = dict(row)
     for column, classes in names.items():
-        index = row[column]
-        named[column] = classes[index] if isinstance(index, int) and 0 <= index < len(classes) else None
+        if (index := row[column]) != HIDDEN:
+            named[column] = classes[index] if isinstance(index, int) and 0 <= index < len(classes) else None
     return named
 
 

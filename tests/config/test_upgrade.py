@@ -11,8 +11,11 @@ from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.run_folder import RUN_FORMAT, write_covered
-from seq2seq_lab.config.upgrade import upgraded_choices
-from seq2seq_lab.launching.checks import check_parts
+from seq2seq_lab.config.slots import check_slot
+from seq2seq_lab.config.upgrade import earlier, upgraded, upgraded_choices
+from seq2seq_lab.data.labelled import PairCorpus
+from seq2seq_lab.data.labelled_texts import LabelledTexts
+from seq2seq_lab.launching.checks import KINDS, check_parts
 
 # The configuration of a run at commit 105df50 of task=language_model encoder=gru, and its hash there.
 LANGUAGE_MODEL = """
@@ -125,3 +128,39 @@ def test_the_choices_of_a_recorded_language_model_are_those_of_today() -> None:
 def test_the_encoder_of_another_task_stays(task: str) -> None:
     choices = {"task": task, "encoder": "gru"}
     assert upgraded_choices(choices) == choices
+
+
+PAIRS = {
+    "_target_": "seq2seq_lab.data.sentence_pairs.SentencePairs",
+    **{
+        "train": None,
+        "validation": None,
+        "test": None,
+        "format": "auto",
+        "delimiter": None,
+        "encoding": None,
+    },
+    **{"columns": ["sentence1", "sentence2", "label"], "language": "en", "pairs": 300},
+    **{"validation_share": 0.1, "test_share": 0.1, "seed": 1},
+}
+
+
+@pytest.mark.parametrize("added", [{}, {"group": None}])
+def test_recorded_pairs_that_were_generated_keep_their_hash(added: dict[str, Any]) -> None:
+    """The class also read files; the setting `group` was added first, and then all settings of files were removed."""
+    now = upgraded({"dataset": PAIRS | added})["dataset"]
+    kept = ("_target_", "pairs", "validation_share", "test_share", "seed")
+    assert now == {key: PAIRS[key] for key in kept}
+    with composer():
+        check_slot("dataset", now, KINDS)
+    assert earlier({"dataset": now})["dataset"] == PAIRS
+
+
+def test_recorded_pairs_of_files_are_those_of_another_class() -> None:
+    now = upgraded({"dataset": PAIRS | {"train": "snli.jsonl"}})["dataset"]
+    with composer():
+        check_slot("dataset", now, KINDS)
+    assert (
+        LabelledTexts(**{key: value for key, value in now.items() if key != "_target_"}).corpus_type
+        is PairCorpus
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from data.test_labelled_texts import texts
 
-from seq2seq_lab.data.labelled import LabelledCorpus
+from seq2seq_lab.data.labelled import LabelledCorpus, PairCorpus
 from seq2seq_lab.errors import UserError
 
 SENTENCES = {
@@ -23,7 +23,7 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool, splits: dict[str, list[tuple[Any, Any]]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool, splits: dict[str, list[tuple[str, int]]]
 ) -> str:
     """Write a data set with the library `datasets`, and return its name."""
     import datasets
@@ -31,7 +31,10 @@ def written(
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     named = datasets.ClassLabel(names=["negative", "positive"])
     features = datasets.Features(
-        {"sentence": datasets.Value("string"), "label": named, "film": datasets.Value("int64")}
+        {
+            **{name: datasets.Value("string") for name in ("sentence", "second")},
+            **{"label": named, "film": datasets.Value("int64")},
+        }
     )
     folder = tmp_path / "set"
     folder.mkdir()
@@ -39,6 +42,7 @@ def written(
         columns = {
             "sentence": [text for text, _ in rows],
             "label": [label for _, label in rows],
+            "second": [f"no {text}" for text, _ in rows],
             "film": [i // 5 for i in range(len(rows))],
         }
         datasets.Dataset.from_dict(columns, features).to_parquet(folder / f"{split}.parquet")
@@ -49,7 +53,7 @@ def written(
     return "owner/set"
 
 
-def load(hub: str, **changes: Any) -> LabelledCorpus:
+def load(hub: str | None, **changes: Any) -> LabelledCorpus:
     return texts(**{"hub": hub, "columns": ("sentence", "label")} | changes).load()
 
 
@@ -77,9 +81,41 @@ def test_groups_of_the_hub_stay_together(hub: str) -> None:
     assert sum(map(len, films)) == len(set.union(*films)) == 12
 
 
-def test_hidden_labels_are_refused(hub: str) -> None:
-    with pytest.raises(UserError, match=r"row 1: label=None is missing or hidden.*dataset\.hub_splits="):
+def test_a_split_of_hidden_labels_is_refused(hub: str) -> None:
+    with pytest.raises(UserError, match=r"row 2: every label of the split is -1.*dataset\.hub_splits"):
         load(hub)
+
+
+PAIR = ("sentence", "second", "label")
+
+
+def test_pairs_of_the_hub(hub: str) -> None:
+    corpus = load(hub, columns=PAIR, hub_splits=("train", None, "validation"))
+    assert isinstance(corpus, PairCorpus)
+    assert rows_of(corpus, "test") == [("fine\tno fine", "positive"), ("dull\tno dull", "negative")]
+    with pytest.raises(UserError, match="every label of the split is -1"):
+        load(hub, columns=PAIR)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("columns", [PAIR, ("sentence", "label")])
+def test_examples_with_a_hidden_label_are_left_out_and_counted(
+    columns: tuple[str, ...], cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the pairs of SNLI without an agreed label."""
+    splits = {
+        "train": [("a", 0), ("b", -1), ("c", 1)],
+        "validation": [("d", -1), ("e", 1)],
+        "test": [("f", 0)],
+    }
+    hub = written(tmp_path, monkeypatch, cached, splits)
+    corpus = load(hub, columns=columns)
+    found = [(text.partition("\t")[0], label) for split in splits for text, label in rows_of(corpus, split)]
+    assert found == [("a", "negative"), ("c", "positive"), ("e", "positive"), ("f", "negative")]
+    assert corpus.counts["examples_without_label"] == 2
+    if not cached:  # the same file, not through the layout of the hub
+        files = {split: f"{hub}/{split}.parquet" for split in splits}
+        assert load(None, columns=columns, **files) == corpus
 
 
 def test_a_split_or_a_column_that_is_missing_is_named(hub: str) -> None:
@@ -87,16 +123,23 @@ def test_a_split_or_a_column_that_is_missing_is_named(hub: str) -> None:
         UserError, match=r"has no split dev; it has train, (validation, test|test, validation)"
     ):
         load(hub, hub_splits=("train", "dev", None))
-    with pytest.raises(UserError, match=r"has no column text; it has sentence, label, film"):
+    with pytest.raises(
+        UserError, match=r"has no column text; it has sentence, (second, label|label, second), film"
+    ):
         load(hub, hub_splits=("train", "validation", None), columns=("text", "label"))
 
 
-def test_hidden_labels_without_names_are_refused(tmp_path: Path) -> None:
-    for split, label in (("train", 1), ("test", -1)):
-        rows = f'{{"text": "a", "label": {label}}}\n{{"text": "b", "label": {label if split == "test" else -1}}}\n'
+def test_hidden_labels_without_names(tmp_path: Path) -> None:
+    for split, labels in (("train", (1, -1)), ("test", (-1, -1))):
+        rows = "".join(f'{{"text": "{split}", "label": {label}}}\n' for label in labels)
         (tmp_path / f"{split}.jsonl").write_text(rows, "utf-8")
+    train, settings = str(tmp_path / "train.jsonl"), {"columns": ("text", "label")}
     with pytest.raises(UserError, match=r"test\.jsonl line 2: every label of the split is -1"):
-        load(str(tmp_path), columns=("text", "label"), validation=str(tmp_path / "train.jsonl"))
+        load(str(tmp_path), **settings, validation=train)
+    corpus = load(str(tmp_path), **settings, validation=train, test=train)
+    assert rows_of(corpus, "train") == [("train", "1")]
+    assert rows_of(corpus, "test") == [("train", "1"), ("train", "-1")]  # in a file of yours, -1 is a label
+    assert corpus.counts["examples_without_label"] == 1
 
 
 def test_a_damaged_file_of_the_hub_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

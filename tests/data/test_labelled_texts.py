@@ -4,11 +4,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 
+from seq2seq_lab.data.labelled import PairCorpus
 from seq2seq_lab.data.labelled_texts import LabelledTexts
-from seq2seq_lab.data.sentence_pairs import SentencePairs
 from seq2seq_lab.errors import UserError
+
+PAIR = ("sentence1", "sentence2", "label")
+MRPC = (
+    "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    '1\t10\t11\tAmrozi called him " the witness " .\tCalling him " the witness " , he left .\n'
+    "0\t12\t13\tThey sold it .\tIt was bought .\n"
+)
+SNLI = (
+    {"gold_label": "neutral", "sentence1": "A man sleeps.", "sentence2": "A man\tdreams.", "captionID": "1"},
+    {"gold_label": "-", "sentence1": "A dog runs.", "sentence2": "A cat runs.", "captionID": "2"},
+)
 
 
 def texts(**changes: Any) -> LabelledTexts:
@@ -81,14 +93,41 @@ def test_the_pairs_of_a_group_are_in_one_split(tmp_path: Path) -> None:
         for group in range(60)
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
-    settings = {
-        **dict.fromkeys(("validation", "test", "delimiter", "encoding")),
-        **{"format": "auto", "columns": ("sentence1", "sentence2", "label"), "language": "en", "pairs": 1},
-        **{"validation_share": 0.2, "test_share": 0.2, "seed": 1, "train": str(path), "group": "picture"},
-    }
-    corpus = SentencePairs(**settings).load()
+    corpus = texts(train=str(path), columns=PAIR, group="picture").load()
     found = [{pair.partition("\t")[0] for pair in split.texts} for split in corpus.splits.values()]
     assert sum(map(len, found)) == len(set.union(*found)) == 60
+
+
+def test_pairs_of_a_table_with_names_like_mrpc(tmp_path: Path) -> None:
+    columns = ("#1 String", "#2 String", "Quality")
+    assert rows_of(tmp_path, "msr.txt", MRPC, columns=columns) == [
+        ('Amrozi called him " the witness " .\tCalling him " the witness " , he left .', "1"),
+        ("They sold it .\tIt was bought .", "0"),
+    ]
+
+
+def test_pairs_of_json_lines_like_snli(tmp_path: Path) -> None:
+    columns = ("sentence1", "sentence2", "gold_label")
+    content = "".join(f"{json.dumps(row)}\n" for row in SNLI)
+    assert rows_of(tmp_path, "snli.jsonl", content, columns=columns) == [
+        ("A man sleeps.\tA man dreams.", "neutral")
+    ]
+    files = dict.fromkeys(("train", "validation", "test"), str(tmp_path / "snli.jsonl"))
+    corpus = texts(**files, columns=columns).load()
+    assert isinstance(corpus, PairCorpus)
+    assert corpus.counts["examples_without_label"] == 3
+    single = texts(**files, columns=columns[1:]).load()
+    assert not isinstance(single, PairCorpus)
+    assert [*single.train.labels] == ["neutral", "-"]  # a label like any other
+
+
+def test_pairs_by_numbers_of_columns_and_with_whole_numbers_as_labels(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, "a.csv", 'x,"a, b",c\ny,d,e\n', columns=(2, 3, 1)) == [
+        ("a, b\tc", "x"),
+        ("d\te", "y"),
+    ]
+    content = '{"sentence1": "a", "sentence2": "b", "label": 0}\n'
+    assert rows_of(tmp_path, "a.jsonl", content, columns=PAIR) == [("a\tb", "0")]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +136,23 @@ def test_the_pairs_of_a_group_are_in_one_split(tmp_path: Path) -> None:
         ("a.tsv", "text\tlabels\na\tb\n", {}, r"line 1 has no column label.*dataset\.columns"),
         ("a.tsv", "text\tlabel\na\tb\tc\n", {}, "line 2: 3 columns instead of 2"),
         ("a.tsv", "text\tlabel\n \tb\n", {}, "line 2: "),
+        ("a.csv", "text,label\na,b\na,b,c\n", {}, "line 3: 3 columns instead of 2"),
+        ("a.csv", "text,label\na,b\na\n", {}, "line 3: 1 columns instead of 2"),
+        ("a.csv", "text,label\na,b\na,\n", {}, "line 3: the sentence is empty"),
+        ("a.csv", 'text,label\na,b\n"a,b\nc,d\n', {}, "line 3: a quoted cell is not closed"),
+        ("a.csv", 'text,label\na,b\n"a"b,c\n', {}, r"line 3: not RFC 4180"),
+        ("a.tsv", "sentence1\tsentence2\tlabels\na\tb\tc\n", {"columns": PAIR}, "line 1 has no column label"),
+        ("a.tsv", "sentence1\tsentence2\tlabel\na\tb\n", {"columns": PAIR}, "line 2: 2 columns instead of 3"),
+        ("a.tsv", "sentence1\tsentence2\tlabel\na\t \tx\n", {"columns": PAIR}, "line 2: "),
+        (
+            "a.jsonl",
+            '{"sentence1": "a", "sentence2": "b"}\n',
+            {"columns": PAIR},
+            "line 1 has no column label",
+        ),
+        ("a.jsonl", '{"text": "a"\n', {}, "line 1: not JSON"),
+        ("a.jsonl", '{"text": null, "label": "x"}\n', {}, "line 1: text=None"),
+        ("a.jsonl", '{"text": "a", "label": -1}\n', {}, "line 1: every label of the split is -1"),
         ("a.jsonl", '{"text": "a", "label": null}\n', {}, "line 1: label=None"),
         ("a.jsonl", '{"text": "a", "label": "x"}\n', {"group": "id"}, "line 1 has no column id"),
         ("a.txt", "x a\nalone\n", {"format": "label_first"}, "line 2: 'alone'"),
@@ -117,8 +173,38 @@ def test_a_damaged_file_is_refused_by_line(
         ({"train": None}, r"dataset\.train=None, dataset\.hub=None"),
         ({"group": 3}, r"dataset\.group=3"),
         ({"group": "id", "format": "label_first"}, r"dataset\.group=id"),
+        ({"columns": PAIR, "format": "label_first"}, r"dataset\.columns=\['sentence1'"),
     ],
 )
 def test_settings_that_cannot_be_combined_are_refused(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=key):
         texts(**{"train": "a.tsv"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("dataset.columns=[a,b]",), "task.pairs=joined: .*dataset.columns=.NAME,NAME,NAME."),
+        (("dataset.columns=[a,b,c]", "task.pairs=none"), "task.pairs=none: .*task.pairs=joined"),
+        (("dataset.columns=[a,b,c,d]",), "dataset.columns=.*a list of 3"),
+    ],
+)
+def test_columns_that_do_not_fit_the_task_are_refused_before_the_file_is_read(
+    settings: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        command_line.check("experiment=entailment", "dataset=labelled", "dataset.train=x.tsv", *settings)
+
+
+@pytest.mark.parametrize("key", ["train", "hub"])
+def test_files_of_generated_pairs_are_refused(key: str) -> None:
+    with pytest.raises(UserError, match=rf"dataset\.{key}=x.* is not a setting.*dataset=labelled"):
+        command_line.check("experiment=entailment", f"dataset.{key}=x")
+
+
+@pytest.mark.parametrize("experiment", ["span", "tagging"])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_file_without_one_of_training_is_refused(experiment: str, split: str) -> None:
+    """The training split would be generated, and the file left out."""
+    with pytest.raises(UserError, match=rf"^dataset\.{split}=x\.tsv needs dataset\.train=FILE"):
+        command_line.check(f"experiment={experiment}", f"dataset.{split}=x.tsv")

@@ -1,44 +1,17 @@
-"""Pairs of sentences: what the generated ones say about their labels, and how files are read."""
+"""Generated pairs of sentences, and what they say about their labels."""
 
-import json
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import command_line
 import pytest
 
 from seq2seq_lab.data.sentence_pairs import CELLS, PLACES, UNDECIDED, SentencePairs, draw_pair
-from seq2seq_lab.errors import UserError
-
-MRPC = (
-    "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-    '1\t10\t11\tAmrozi called him " the witness " .\tCalling him " the witness " , he left .\n'
-    "0\t12\t13\tThey sold it .\tIt was bought .\n"
-)
-SNLI = (
-    {"gold_label": "neutral", "sentence1": "A man sleeps.", "sentence2": "A man\tdreams.", "captionID": "1"},
-    {"gold_label": "-", "sentence1": "A dog runs.", "sentence2": "A cat runs.", "captionID": "2"},
-)
 
 
 def pairs(**changes: Any) -> SentencePairs:
-    settings = {
-        **dict.fromkeys(("train", "validation", "test", "delimiter", "encoding", "group")),
-        **{"format": "auto", "columns": ("sentence1", "sentence2", "label"), "language": "en", "pairs": 60},
-        **{"validation_share": 0.2, "test_share": 0.2, "seed": 1},
-    }
-    return SentencePairs(**settings | changes)
-
-
-def rows_of(tmp_path: Path, name: str, text: str, **changes: Any) -> list[tuple[str, str]]:
-    """Return the examples of a file that is all three splits."""
-    path = tmp_path / name
-    path.write_text(text, "utf-8")
-    corpus = pairs(**dict.fromkeys(("train", "validation", "test"), str(path)), **changes).load()
-    return [*zip(corpus.train.texts, corpus.train.labels, strict=True)]
+    return SentencePairs(**{"pairs": 60, "validation_share": 0.2, "test_share": 0.2, "seed": 1} | changes)
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -117,56 +90,3 @@ def test_generated_pairs_are_the_same_each_time_and_evenly_many() -> None:
     assert labels.keys() == CELLS.keys()
     assert min(labels.values()) > 160
     assert all(text.count("\t") == 1 for text in corpus.train.texts)
-
-
-def test_a_table_with_names_like_mrpc(tmp_path: Path) -> None:
-    columns = ("#1 String", "#2 String", "Quality")
-    assert rows_of(tmp_path, "msr.txt", MRPC, columns=columns) == [
-        ('Amrozi called him " the witness " .\tCalling him " the witness " , he left .', "1"),
-        ("They sold it .\tIt was bought .", "0"),
-    ]
-
-
-def test_json_lines_like_snli(tmp_path: Path) -> None:
-    columns = ("sentence1", "sentence2", "gold_label")
-    text = "".join(f"{json.dumps(row)}\n" for row in SNLI)
-    assert rows_of(tmp_path, "snli.jsonl", text, columns=columns) == [
-        ("A man sleeps.\tA man dreams.", "neutral")
-    ]
-    corpus = pairs(
-        **dict.fromkeys(("train", "validation", "test"), str(tmp_path / "snli.jsonl")), columns=columns
-    )
-    assert corpus.load().counts["pairs_without_label"] == 3
-
-
-def test_numbers_of_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
-    assert rows_of(tmp_path, "a.csv", 'x,"a, b",c\ny,d,e\n', columns=(2, 3, 1)) == [
-        ("a, b\tc", "x"),
-        ("d\te", "y"),
-    ]
-    text = '{"sentence1": "a", "sentence2": "b", "label": 0}\n'
-    assert rows_of(tmp_path, "a.jsonl", text) == [("a\tb", "0")]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.tsv", "sentence1\tsentence2\tlabels\na\tb\tc\n", r"line 1 has no column label.*dataset\.columns"),
-        ("a.tsv", "sentence1\tsentence2\tlabel\na\tb\n", "line 2: 2 columns instead of 3"),
-        ("a.tsv", "sentence1\tsentence2\tlabel\na\t \tx\n", "line 2: "),
-        ("a.jsonl", '{"sentence1": "a", "sentence2": "b"}\n', "line 1 has no column label"),
-        ("a.jsonl", '{"sentence1": "a"\n', "line 1: not JSON"),
-        ("a.jsonl", '{"sentence1": "a", "sentence2": null, "label": "x"}\n', "line 1: sentence2=None"),
-    ],
-)
-def test_a_damaged_file_is_refused_by_line(name: str, text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=message):
-        rows_of(tmp_path, name, text)
-
-
-@pytest.mark.parametrize("experiment", ["entailment", "span", "tagging"])
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_file_without_one_of_training_is_refused(experiment: str, split: str) -> None:
-    """The training split would be generated, and the file left out."""
-    with pytest.raises(UserError, match=rf"^dataset\.{split}=x\.tsv needs dataset\.train=FILE"):
-        command_line.check(f"experiment={experiment}", f"dataset.{split}=x.tsv")

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.corpus import check_corpus
+from seq2seq_lab.data.corpus import corpus_type
 from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText, PairCorpus
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, Tokenizer
@@ -100,8 +100,8 @@ class ClassificationTask(LabelledTask):
 
     def check(self) -> None:
         super().check()
-        if self.pairs != "none":
-            check_corpus(self.parts.dataset(), PairCorpus, f"classification task.pairs={self.pairs}")
+        if (found := corpus_type(self.parts.dataset())) is not None:
+            self._check_kind(found)
 
     @cached_property
     def corpus(self) -> LabelledCorpus:
@@ -111,11 +111,20 @@ class ClassificationTask(LabelledTask):
             UserError: they are pairs with `pairs` none, or the other way round.
         """
         corpus: LabelledCorpus = self.read_corpus()
-        if isinstance(corpus, PairCorpus) != (self.pairs != "none"):
-            kind = "pairs of texts" if isinstance(corpus, PairCorpus) else "single texts"
-            remedy = "joined or separate" if isinstance(corpus, PairCorpus) else "none"
-            raise UserError(f"task.pairs={self.pairs}: the data set has {kind}. Set task.pairs={remedy}.")
+        self._check_kind(type(corpus))
         return corpus
+
+    def _check_kind(self, corpus: type) -> None:
+        """Raise `UserError` for a corpus of pairs with `pairs` none, or of single texts with another value."""
+        if self.pairs == "none" and issubclass(corpus, PairCorpus):
+            raise UserError(
+                "task.pairs=none: the data set has pairs of texts. Set task.pairs=joined or task.pairs=separate."
+            )
+        if self.pairs != "none" and not issubclass(corpus, PairCorpus):
+            raise UserError(
+                f"task.pairs={self.pairs}: the data set has single texts. Set task.pairs=none, or give pairs: "
+                f"dataset=sentence_pairs, or dataset=labelled with dataset.columns=[NAME,NAME,NAME]."
+            )
 
     def build(self, vocabulary: int, classes: int) -> Classifier:
         return self.parts.classifier(vocabulary, classes, self.pairs == "separate")

@@ -168,7 +168,8 @@ class MaskedLanguageModelTask(SentenceTask):
         if text.documents is None:
             raise UserError(
                 "task.next_sentence=true: the sentences of this data set do not follow each other. Use a text, "
-                "dataset.path=FILE with empty lines between documents, or dataset=sentence_pairs."
+                "dataset.path=FILE with empty lines between documents, or pairs: dataset=sentence_pairs, or "
+                "dataset=labelled with dataset.columns=[NAME,NAME,NAME]."
             )
         documents = torch.tensor(text.documents)
         return NextSentences(documents if index is None else documents[index])
