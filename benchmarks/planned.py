@@ -10,6 +10,7 @@ of FOLDER to docs/results.jsonl.
 """
 
 import argparse
+import itertools
 import math
 import re
 import shlex
@@ -50,7 +51,16 @@ CAPTIONS = "captions of scenes"
 DIALOGUES = "encoders of dialogues"
 LANGUAGE_MODEL = "language model of the grammar"
 WORD_VECTORS = "word vectors and random embeddings"
+PRETRAINING = {  # the tables by the study
+    "pretraining": "with and without pretraining: tagging",
+    "pretraining_sentiment": "with and without pretraining: reviews",
+    "pretraining_entailment": "with and without pretraining: sentence pairs",
+    "pretraining_span": "with and without pretraining: answers in a text",
+}
 EXPLANATION = "what attention aligns to and explains"
+SAME_ENCODER = (  # that of `experiment=masked_language_model`
+    "encoder=transformer model.embedding_size=128 encoder.num_layers=2 encoder.feedforward_size=256"
+)
 COUNTING = "formal languages: counting"
 COPYING = ("formal languages: copy", "formal languages: reversal")
 PHONES = "graphemes to phonemes"
@@ -191,6 +201,11 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
             settings = f"encoder={encoder} trainer.max_epochs={epochs}"
             yield Cell(DIALOGUES, f"{start} experiment=dialogue {settings}", minutes)
     yield Cell(LANGUAGE_MODEL, f"{start} experiment=language_model", 2)
+    for name, of_study in PRETRAINING.items():
+        parts = "init_from=null", "init_from=PRETRAINED init_part=[source_embedding,encoder]"
+        for examples, part in itertools.product((100, 1000, 10000), parts):
+            settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} task.training_examples={examples} {part}"
+            yield Cell(of_study, f"{start} {settings}", 1, seeds=(1, 2, 3, 4, 5))
     study = f"{start} study=word_vectors hydra.mode=RUN dataset.test_compositional=0"
     for pairs in (1000, 5000, 20000):
         for path in ("VECTORS", "null"):

@@ -90,6 +90,14 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
             *("test/minimal_pairs", "test/minimal_pairs_by_phenomenon"),
         ),
     },
+    "masked_language_model.md": {
+        planned.PRETRAINING["pretraining"]: (
+            *("test/token_accuracy", "test/ambiguous_accuracy", "test/unseen_accuracy", "val/token_accuracy"),
+        ),
+        planned.PRETRAINING["pretraining_sentiment"]: ("test/accuracy", "val/accuracy"),
+        planned.PRETRAINING["pretraining_entailment"]: ("test/accuracy", "val/accuracy"),
+        planned.PRETRAINING["pretraining_span"]: ("test/f1", "test/exact_match", "val/f1"),
+    },
     "word_vectors.md": {planned.WORD_VECTORS: ("test/bleu", "test/aer", "test/loops", "test/at_limit")},
     "scan.md": dict.fromkeys(
         planned.SCAN,

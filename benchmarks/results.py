@@ -383,7 +383,7 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
         if key in actual
         and value != actual[key]
         and not key.startswith(
-            ("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every", "trainer.threads")
+            ("logger.", "study.", "trainer.keep_checkpoints", "trainer.checkpoint_every", "trainer.threads")
         )
         and not is_placeholder(f"{key}={value}")
         and (key != "model.bridge" or wanted.get("encoder", key) is not None)  # without an encoder, unused
