@@ -96,7 +96,11 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         planned.PRETRAINING["pretraining_sentiment"]: ("test/accuracy", "val/accuracy"),
         planned.PRETRAINING["pretraining_entailment"]: ("test/accuracy", "val/accuracy"),
-        planned.PRETRAINING["pretraining_span"]: ("test/answer_f1", "test/answer_exact_match", "val/answer_f1"),
+        planned.PRETRAINING["pretraining_span"]: (
+            "test/answer_f1",
+            "test/answer_exact_match",
+            "val/answer_f1",
+        ),
     },
     "word_vectors.md": {planned.WORD_VECTORS: ("test/bleu", "test/aer", "test/loops", "test/at_limit")},
     "scan.md": dict.fromkeys(
