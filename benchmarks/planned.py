@@ -57,6 +57,12 @@ PRETRAINING = {  # the tables by the study
     "pretraining_entailment": "with and without pretraining: sentence pairs",
     "pretraining_span": "with and without pretraining: answers in a text",
 }
+PRETRAINING_DATA = {  # the settings of the data that `hydra.mode=RUN` does not take from the study
+    "pretraining": "dataset.sentences=13000",
+    "pretraining_sentiment": "dataset.reviews=13000 pooling=max",
+    "pretraining_entailment": "dataset.pairs=13000",
+    "pretraining_span": "dataset.questions=13000",
+}
 EXPLANATION = "what attention aligns to and explains"
 SAME_ENCODER = (  # that of `experiment=masked_language_model`
     "encoder=transformer model.embedding_size=128 encoder.num_layers=2 encoder.feedforward_size=256"
@@ -204,8 +210,9 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
     for name, of_study in PRETRAINING.items():
         parts = "init_from=null", "init_from=PRETRAINED init_part=[source_embedding,encoder]"
         for examples, part in itertools.product((100, 1000, 10000), parts):
-            settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} task.training_examples={examples} {part}"
-            yield Cell(of_study, f"{start} {settings}", 1, seeds=(1, 2, 3, 4, 5))
+            data = f"{PRETRAINING_DATA[name]} dataset.seed=2 task.training_examples={examples}"
+            settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} {data} {part}"
+            yield Cell(of_study, f"{start} {settings}", 3 if name == "pretraining_span" else 1, seeds=(1, 2, 3, 4, 5))
     study = f"{start} study=word_vectors hydra.mode=RUN dataset.test_compositional=0"
     for pairs in (1000, 5000, 20000):
         for path in ("VECTORS", "null"):
