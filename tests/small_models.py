@@ -19,7 +19,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
-OTHERS = ("transformer", "convolutional", "features", "hierarchical", "pretrained")
+OTHERS = ("transformer", "transformer_post_norm", "convolutional", "features", "hierarchical", "pretrained")
 HEADS = {"num_heads": 2, "feedforward_size": 7}
 
 

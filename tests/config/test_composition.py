@@ -43,7 +43,7 @@ OF_FEATURES = ("task=captions", "dataset.path=features", "encoder.feature_size=5
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
     **{("decoder", name): ["attention=none"] for name in WITHOUT_ATTENTION},
-    ("encoder", "transformer"): ["decoder=transformer"],
+    **{("encoder", name): ["decoder=transformer"] for name in ("transformer", "transformer_post_norm")},
     **{("dataset", name): ["task=language_model"] for name in ("monolingual", "analogies")},
     **{("model", name): ["task=language_model"] for name in ("language_model", "gpt", "zaremba")},
     ("encoder", "convolutional"): ["task=captions"],
@@ -58,7 +58,7 @@ COMPANIONS = {
     **{(group, "g2p"): ["dataset.path=g2p"] for group in ("dataset", "experiment", "study")},
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
-    ("model", "transformer_tied"): ["tokenizer=bpe"],
+    **{("model", name): ["tokenizer=bpe"] for name in ("transformer_tied", "wu2021")},
     ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
