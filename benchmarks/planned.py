@@ -41,6 +41,8 @@ PRESETS = "`multi30k_de_en` and `multi30k_en_de`, greedy and beam search"
 MISSING = 'Not recorded, or without the statistics per example that "p, seeds" needs:'
 CLAIMS = ".planned"  # a folder beside the runs: its locks show which run `planned run` works on
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
+WU = "the Transformer of Wu et al. 2021 on Multi30k"
+LIUM = "the model of LIUM-CVC at WMT17 on Multi30k"
 # Tables of the pages on tasks; see `result_tables.TASK_TABLES`.
 NAMES = "names of invented languages"
 NAME_ENCODERS = "recurrent cells and sizes on names"
@@ -100,7 +102,7 @@ class Cell:
         table: the name of its table.
         command: without the seed; words in capitals, such as DIR, are placeholders of paths.
         minutes: of one run on one core of an AMD EPYC beside other jobs.
-        evaluations: settings with which each run is also evaluated.
+        evaluations: settings and options with which each run is also evaluated.
     """
 
     table: str
@@ -138,7 +140,7 @@ class Run:
             and not (line.superseded or line.others)
         ]
         if self.cell.evaluations:
-            wanted = {None, *(shlex.join([*EVALUATE, setting]) for setting in self.cell.evaluations)}
+            wanted = {None, *map(evaluation_command, self.cell.evaluations)}
             return wanted <= {line.evaluation for line in own}
         return any(line.statistics and line.evaluation is None for line in own)
 
@@ -177,6 +179,12 @@ def _cells_of_translation(start: str) -> Iterator[Cell]:
     yield Cell(MULTI30K, f"{start} model=vanilla {budget} {FORMER}", 8)
     for name, minutes in (("multi30k_de_en", 100), ("multi30k_en_de", 200)):
         yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, (BEAM,))
+    mean = "search=beam search.length_penalty=1 search.length_offset=0 --checkpoint last:10"
+    for dataset in ("", " dataset=multi30k"):  # English to German, German to English
+        yield Cell(WU, f"{start} experiment=wu2021 dataset.path=DIR{dataset}", 120, (mean,))
+    for dataset in ("", " dataset=multi30k_en_fr"):  # to German, to French
+        command = f"{start} experiment=lium_wmt17 dataset.path=DIR{dataset}"
+        yield Cell(LIUM, command, 110, ("search=beam search.size=12",))
     tatoeba = f"{start} experiment=tatoeba_en_fr dataset.path=FILE"
     yield Cell(TATOEBA, tatoeba, 100, ("task.multi_reference=true",), seeds=(1,))
 
@@ -212,7 +220,9 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
         for examples, part in itertools.product((100, 1000, 10000), parts):
             data = f"{PRETRAINING_DATA[name]} dataset.seed=2 task.training_examples={examples}"
             settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} {data} {part}"
-            yield Cell(of_study, f"{start} {settings}", 3 if name == "pretraining_span" else 1, seeds=(1, 2, 3, 4, 5))
+            yield Cell(
+                of_study, f"{start} {settings}", 3 if name == "pretraining_span" else 1, seeds=(1, 2, 3, 4, 5)
+            )
     study = f"{start} study=word_vectors hydra.mode=RUN dataset.test_compositional=0"
     for pairs in (1000, 5000, 20000):
         for path in ("VECTORS", "null"):
@@ -319,7 +329,8 @@ def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
             for setting, made in evaluations(run, folder):
                 if read_finished_result(made) is None:
                     shutil.rmtree(made, ignore_errors=True)
-                    start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting, f"--output={made}"])
+                    given = shlex.split(setting)
+                    start([*words[:2], "seq2seq_lab.evaluate", str(folder), *given, f"--output={made}"])
     except FolderInUseError:
         print(f"Skipped, because another process works on it: {folder}", flush=True)
 
@@ -362,6 +373,11 @@ def training_command(words: Sequence[str], folder: Path) -> list[str] | None:
     return [*words, f"hydra.run.dir={folder}"]
 
 
+def evaluation_command(setting: str) -> str:
+    """Return the command of an evaluation as lines have it."""
+    return shlex.join([*EVALUATE, *shlex.split(setting)])
+
+
 def evaluations(run: Run, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the setting and the folder of each planned evaluation of a run."""
     for index, setting in enumerate(run.cell.evaluations, start=1):
@@ -389,8 +405,7 @@ def add_run(run: Run, folder: Path, machine: str) -> None:
     results.main(["add", str(folder), *about])
     for setting, made in evaluations(run, folder):
         if read_finished_result(made) is not None:
-            evaluation = shlex.join([*EVALUATE, setting])
-            results.main(["add", str(made), *about, "--evaluation", evaluation])
+            results.main(["add", str(made), *about, "--evaluation", evaluation_command(setting)])
 
 
 def summary(lines: Sequence[Line]) -> list[str]:
