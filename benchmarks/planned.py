@@ -59,9 +59,9 @@ PRETRAINING = {  # the tables by the study
     "pretraining_entailment": "with and without pretraining: sentence pairs",
     "pretraining_span": "with and without pretraining: answers in a text",
 }
-PRETRAINING_DATA = {  # the settings of the data that `hydra.mode=RUN` does not take from the study
+PRETRAINING_DATA = {  # the settings that `hydra.mode=RUN` does not take from the study
     "pretraining": "dataset.sentences=13000",
-    "pretraining_sentiment": "dataset.reviews=13000 pooling=max",
+    "pretraining_sentiment": "dataset.reviews=13000 pooling=max model.scale_embeddings=true",
     "pretraining_entailment": "dataset.pairs=13000",
     "pretraining_span": "dataset.questions=13000",
 }
