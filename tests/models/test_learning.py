@@ -29,6 +29,7 @@ def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Itera
 
 
 SHARED = {"share_layers": True, "bridge": "copy"}
+TRANSFORMER = {"num_layers": 2, "num_heads": 4, "feedforward_size": 64}
 OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("rnn", "luong", "additive", {}),
     ("lstm", "luong", "scaled_dot", {}),
@@ -48,7 +49,7 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("bigru", "luong", "location_sensitive", {}),
     ("lstm", "conditional", "local", {}),
     ("bigru", "luong", "uniform", {}),
-    ("transformer", "transformer", "scaled_dot", {"num_layers": 2, "num_heads": 4, "feedforward_size": 64}),
+    *[(name, name, "scaled_dot", TRANSFORMER) for name in ("transformer", "transformer_post_norm")],
 ]
 
 

@@ -24,7 +24,7 @@ each_model = pytest.mark.parametrize(("decoder", "attention"), MODELS)
 
 
 def a_model(decoder: str = "luong", attention: str = "additive", encoder: str = "bigru") -> Seq2Seq:
-    settings = {"bridge": "zero"} if "transformer" in (decoder, encoder) else {}
+    settings = {"bridge": "zero"} if "transformer" in f"{decoder} {encoder}" else {}
     return small_model(small_config(encoder, decoder, attention, **settings)).double().eval()
 
 
