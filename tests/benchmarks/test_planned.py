@@ -122,7 +122,7 @@ def test_only_a_table_is_run_with_its_paths(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_failing_command_ends_the_list() -> None:
     with pytest.raises(UserError, match="status 3"):
-        planned.start(["python", "-c", "raise SystemExit(3)"])
+        planned.start([sys.executable, "-c", "raise SystemExit(3)"])
 
 
 def test_what_has_not_finished_is_not_added(tmp_path: Path) -> None:
