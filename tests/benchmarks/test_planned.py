@@ -1,5 +1,6 @@
 """The list of planned runs: what it lists, what it runs, what it adds."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
