@@ -53,17 +53,16 @@ CAPTIONS = "captions of scenes"
 DIALOGUES = "encoders of dialogues"
 LANGUAGE_MODEL = "language model of the grammar"
 WORD_VECTORS = "word vectors and random embeddings"
-PRETRAINING = {  # the tables by the study
-    "pretraining": "with and without pretraining: tagging",
-    "pretraining_sentiment": "with and without pretraining: reviews",
-    "pretraining_entailment": "with and without pretraining: sentence pairs",
-    "pretraining_span": "with and without pretraining: answers in a text",
-}
-PRETRAINING_DATA = {  # the settings that `hydra.mode=RUN` does not take from the study
-    "pretraining": "dataset.sentences=13000",
-    "pretraining_sentiment": "dataset.reviews=13000 pooling=max model.scale_embeddings=true",
-    "pretraining_entailment": "dataset.pairs=13000",
-    "pretraining_span": "dataset.questions=13000",
+# By the study: its table, the settings that `hydra.mode=RUN` does not take from it, and the minutes of a run.
+PRETRAINING = {
+    "pretraining": ("with and without pretraining: tagging", "dataset.sentences=13000", 1),
+    "pretraining_sentiment": (
+        "with and without pretraining: reviews",
+        "dataset.reviews=13000 pooling=max model.scale_embeddings=true",
+        1,
+    ),
+    "pretraining_entailment": ("with and without pretraining: sentence pairs", "dataset.pairs=13000", 1),
+    "pretraining_span": ("with and without pretraining: answers in a text", "dataset.questions=13000", 3),
 }
 EXPLANATION = "what attention aligns to and explains"
 SAME_ENCODER = (  # that of `experiment=masked_language_model`
@@ -215,14 +214,12 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
             settings = f"encoder={encoder} trainer.max_epochs={epochs}"
             yield Cell(DIALOGUES, f"{start} experiment=dialogue {settings}", minutes)
     yield Cell(LANGUAGE_MODEL, f"{start} experiment=language_model", 2)
-    for name, of_study in PRETRAINING.items():
-        parts = "init_from=null", "init_from=PRETRAINED init_part=[source_embedding,encoder]"
+    parts = "init_from=null", "init_from=PRETRAINED init_part=[source_embedding,encoder]"
+    for name, (of_study, own, minutes) in PRETRAINING.items():
+        settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} {own} dataset.seed=2"
         for examples, part in itertools.product((100, 1000, 10000), parts):
-            data = f"{PRETRAINING_DATA[name]} dataset.seed=2 task.training_examples={examples}"
-            settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} {data} {part}"
-            yield Cell(
-                of_study, f"{start} {settings}", 3 if name == "pretraining_span" else 1, seeds=(1, 2, 3, 4, 5)
-            )
+            command = f"{start} {settings} task.training_examples={examples} {part}"
+            yield Cell(of_study, command, minutes, seeds=(1, 2, 3, 4, 5))
     study = f"{start} study=word_vectors hydra.mode=RUN dataset.test_compositional=0"
     for pairs in (1000, 5000, 20000):
         for path in ("VECTORS", "null"):

@@ -91,12 +91,12 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "masked_language_model.md": {
-        planned.PRETRAINING["pretraining"]: (
+        planned.PRETRAINING["pretraining"][0]: (
             *("test/token_accuracy", "test/ambiguous_accuracy", "test/unseen_accuracy", "val/token_accuracy"),
         ),
-        planned.PRETRAINING["pretraining_sentiment"]: ("test/accuracy", "val/accuracy"),
-        planned.PRETRAINING["pretraining_entailment"]: ("test/accuracy", "val/accuracy"),
-        planned.PRETRAINING["pretraining_span"]: (
+        planned.PRETRAINING["pretraining_sentiment"][0]: ("test/accuracy", "val/accuracy"),
+        planned.PRETRAINING["pretraining_entailment"][0]: ("test/accuracy", "val/accuracy"),
+        planned.PRETRAINING["pretraining_span"][0]: (
             "test/answer_f1",
             "test/answer_exact_match",
             "val/answer_f1",
