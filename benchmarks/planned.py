@@ -52,6 +52,7 @@ SST2 = "settings on SST-2"
 CAPTIONS = "captions of scenes"
 DIALOGUES = "encoders of dialogues"
 LANGUAGE_MODEL = "language model of the grammar"
+WORD_LANGUAGE_MODEL = "the word_language_model example"
 WORD_VECTORS = "word vectors and random embeddings"
 # By the study: its table, the settings that `hydra.mode=RUN` does not take from it, and the minutes of a run.
 PRETRAINING = {
@@ -214,6 +215,9 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
             settings = f"encoder={encoder} trainer.max_epochs={epochs}"
             yield Cell(DIALOGUES, f"{start} experiment=dialogue {settings}", minutes)
     yield Cell(LANGUAGE_MODEL, f"{start} experiment=language_model", 2)
+    texts = "dataset.path=TRAIN dataset.validation=VALID dataset.test=TEST"
+    settings = f"{texts} trainer.max_epochs=10 trainer.precision=fp32"
+    yield Cell(WORD_LANGUAGE_MODEL, f"{start} experiment=word_language_model {settings}", 10)
     parts = "init_from=null", "init_from=PRETRAINED init_part=[source_embedding,encoder]"
     for name, (of_study, own, minutes) in PRETRAINING.items():
         settings = f"study={name} hydra.mode=RUN {SAME_ENCODER} {own} dataset.seed=2"

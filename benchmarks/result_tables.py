@@ -25,6 +25,7 @@ from benchmarks.results import (
     task_class,
     unseeded,
 )
+from benchmarks.word_language_model import example_table
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
@@ -89,6 +90,7 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
             *("test/perplexity_per_word", "test/perplexity_per_token", "test/bits_per_character"),
             *("test/minimal_pairs", "test/minimal_pairs_by_phenomenon"),
         ),
+        planned.WORD_LANGUAGE_MODEL: ("test/perplexity_per_word_carried", "val/perplexity_per_word_carried"),
     },
     "masked_language_model.md": {
         planned.PRETRAINING["pretraining"][0]: (
@@ -157,6 +159,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
     sweeps = {name: sweep(lines, name) for name in SWEEPS}
     former = {name: part for name, part in sweeps.items() if name.startswith("former ")}
     root = RESULTS.parents[1]
+    example = {"example of PyTorch": example_table(RESULTS.with_name("word_language_model.json"))}
     return {
         RESULTS.with_name("results.md"): {
             "two runs": two_runs(lines),
@@ -175,6 +178,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
         RESULTS.with_name("results_history.md"): {**former, "earlier runs": earlier(lines)},
         **{
             RESULTS.with_name(page): {name: task_table(lines, name, scores) for name, scores in parts.items()}
+            | (example if page == "language_model.md" else {})
             for page, parts in TASK_TABLES.items()
         },
         root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},

@@ -45,7 +45,10 @@ COMPANIONS = {
     **{("decoder", name): ["attention=none"] for name in WITHOUT_ATTENTION},
     **{("encoder", name): ["decoder=transformer"] for name in ("transformer", "transformer_post_norm")},
     **{("dataset", name): ["task=language_model"] for name in ("monolingual", "analogies")},
-    **{("model", name): ["task=language_model"] for name in ("language_model", "gpt", "zaremba")},
+    **{
+        ("model", name): ["task=language_model"]
+        for name in ("language_model", "gpt", "zaremba", "word_language_model")
+    },
     ("encoder", "convolutional"): ["task=captions"],
     ("model", "captions"): ["task=captions"],
     ("dataset", "scenes"): ["task=captions"],

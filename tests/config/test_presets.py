@@ -168,6 +168,28 @@ PRESETS: dict[str, dict[str, Any]] = {
         "trainer.max_epochs": 39,
         "trainer.monitor": "val/perplexity_per_word_carried",
     },
+    "word_language_model": {
+        "decoder.cell": "lstm",
+        "decoder.num_layers": 2,
+        "decoder.hidden_size": 200,
+        "decoder.dropout": 0.2,
+        "decoder.state_dropout": 0.2,
+        "embedding.target.size": 200,
+        "embedding.target.dropout": 0.2,
+        "model.tied_embeddings": "none",
+        "tokenizer.min_frequency": 1,
+        "task.batch_size": 20,
+        "task.carry_state": True,
+        "task.chunk_length": 35,
+        "optimizer._target_": "torch.optim.SGD",
+        "optimizer.lr": 20.0,
+        "schedule._target_": "seq2seq_lab.training.schedules.Plateau",
+        "schedule.factor": 0.25,
+        "schedule.patience": 0,
+        "trainer.clip_norm": 0.25,
+        "trainer.max_epochs": 40,
+        "trainer.monitor": "val/perplexity_per_word_carried",
+    },
 }
 
 

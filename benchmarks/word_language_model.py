@@ -1,0 +1,137 @@
+"""PyTorch's example word_language_model beside `experiment=word_language_model`, on the same text.
+
+    python -m benchmarks.word_language_model text FOLDER --train FILE --valid FILE --test FILE
+    python -m benchmarks.planned run RUNS --only word_language_model --path TRAIN=… --path VALID=… --path TEST=…
+    python -m benchmarks.word_language_model example SCRIPT FOLDER --json docs/word_language_model.json
+
+`text` writes train.txt, valid.txt and test.txt in the format of the Penn Treebank: lowercase, with spaces around
+punctuation, and with words that occur once in the training text replaced by `<unk>`. `example` trains the main.py of the
+example on them.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+from benchmarks.machine import machine
+from benchmarks.page import filled, table
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.tables import mean_and_deviation
+
+EPOCHS = 10  # as in the planned runs
+SPLITS = ("train", "valid", "test")
+UNKNOWN = "<unk>"
+COMMAND = "python -m benchmarks.word_language_model example SCRIPT FOLDER --json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run an action of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.word_language_model", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    writer = actions.add_parser("text", help="write train.txt, valid.txt and test.txt")
+    writer.add_argument("folder", type=Path)
+    for split in SPLITS:
+        writer.add_argument(f"--{split}", type=Path, required=True, metavar="FILE")
+    trainer = actions.add_parser("example", help="train the main.py of the example")
+    trainer.add_argument("script", type=Path)
+    trainer.add_argument("folder", type=Path)
+    trainer.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    trainer.add_argument("--epochs", type=int, default=EPOCHS)
+    trainer.add_argument("--json", type=Path, metavar="FILE", help="write the perplexities to this file")
+    options = parser.parse_args(arguments)
+    if options.action == "text":
+        texts = {split: getattr(options, split).read_text("utf-8").splitlines() for split in SPLITS}
+        options.folder.mkdir(parents=True, exist_ok=True)
+        for split, lines in penn_format(texts).items():
+            (options.folder / f"{split}.txt").write_text("".join(f" {line} \n" for line in lines), "utf-8")
+        return
+    runs = []
+    for seed in options.seeds:
+        runs.append(train_example(options.script, options.folder, seed, options.epochs))
+        print(json.dumps(runs[-1]), flush=True)
+    where = (
+        f"{torch.get_num_threads()} threads of {machine()}, torch {torch.__version__.partition('+')[0]}, fp32"
+    )
+    report = {"machine": where, "epochs": options.epochs, "runs": runs}
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+
+
+def example_table(path: Path) -> list[str]:
+    """Return a table of the perplexities of the example in a report of `example`, or a sentence if there is none."""
+    if not path.exists():
+        return [f"No run of the example is recorded. `{COMMAND} {path.name}` writes them."]
+    report = json.loads(path.read_text("utf-8"))
+    rows = [
+        [
+            "example of PyTorch",
+            ", ".join(str(run["seed"]) for run in report["runs"]),
+            *(
+                mean_and_deviation([run[name] / unit for run in report["runs"]], form)
+                for name, form, unit in (("test", ".2f", 1), ("val", ".2f", 1), ("seconds", ".1f", 60))
+            ),
+        ]
+    ]
+    heads = ["± std", "seeds", "perplexity per word", "validation perplexity per word", "whole command, min"]
+    about = f"- command: `{COMMAND} {path.name} --epochs {report['epochs']}`; machine: {report['machine']}"
+    return [*table(heads, rows, 1), "", *filled(about, "  ")]
+
+
+def penn_format(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the lines of each split in the format of the Penn Treebank, without empty ones."""
+    split_up = Tokenizer13a()  # type: ignore[no-untyped-call]
+    words = {
+        split: [line.split() for text in lines if (line := split_up(text.lower()))]
+        for split, lines in texts.items()
+    }
+    counts = Counter(word for line in words["train"] for word in line)
+    return {
+        split: [" ".join(word if counts[word] > 1 else UNKNOWN for word in line) for line in lines]
+        for split, lines in words.items()
+    }
+
+
+def train_example(script: Path, folder: Path, seed: int, epochs: int) -> dict[str, Any]:
+    """Train the example with its default settings and return its perplexities and its time.
+
+    Raises:
+        UserError: the script fails.
+    """
+    # The example loads its own checkpoint, a whole module.
+    environment = os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    start = time.perf_counter()
+    with TemporaryDirectory() as saved:
+        command = [sys.executable, script.name, "--data", str(folder.resolve()), "--seed", str(seed)]
+        command += ["--epochs", str(epochs), "--save", f"{saved}/model.pt"]
+        done = subprocess.run(
+            command, cwd=script.resolve().parent, env=environment, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise UserError(f"{script} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    validation = [float(one) for one in re.findall(r"valid ppl +([\d.]+)", done.stdout)]
+    (test,) = re.findall(r"test ppl +([\d.]+)", done.stdout)
+    return {
+        "seed": seed,
+        "val": min(validation),
+        "test": float(test),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
