@@ -1,7 +1,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop, RecurrentSpec, RecurrentState
 
@@ -67,6 +67,22 @@ class TestEqualsTorch:
         torch.testing.assert_close(output.data, expected.data)
         output.data.square().sum().backward()
         expected.data.square().sum().backward()
+        check(ours, state, theirs, last)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_padded(self, cell: Cell, bidirectional: bool, num_layers: int, dtype: torch.dtype) -> None:
+        """What the padding contains does not matter."""
+        ours, theirs = pair(cell, bidirectional, num_layers)
+        ours, theirs = ours.to(dtype), theirs.to(dtype)
+        x = torch.randn(B, T, E, dtype=dtype)
+        output, state = ours.forward_padded(x, LENGTHS.tolist())
+        packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
+        packed_output, last = theirs(packed)
+        expected, _ = pad_packed_sequence(packed_output, batch_first=True)
+        torch.testing.assert_close(output, expected)
+        of_torch = [last] if isinstance(last, Tensor) else last
+        torch.stack([one.square().sum() for one in (output, *state) if one is not None]).sum().backward()
+        torch.stack([one.square().sum() for one in (expected, *of_torch)]).sum().backward()
         check(ours, state, theirs, last)
 
 
