@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from benchmarks import results
@@ -145,12 +146,11 @@ class Run:
         return any(line.statistics and line.evaluation is None for line in own)
 
 
-def cells() -> Iterator[Cell]:
-    """Yield what is planned."""
-    yield from _cells_of_translation(shlex.join(PROGRAM))
-    yield from _cells_of_tasks(shlex.join(PROGRAM))
-    yield from _cells_of_explanation(shlex.join(PROGRAM))
-    yield from _cells_of_generalization(shlex.join(PROGRAM))
+@cache
+def cells() -> tuple[Cell, ...]:
+    """Return what is planned."""
+    parts = (_cells_of_translation, _cells_of_tasks, _cells_of_explanation, _cells_of_generalization)
+    return tuple(cell for part in parts for cell in part(shlex.join(PROGRAM)))
 
 
 def _cells_of_translation(start: str) -> Iterator[Cell]:

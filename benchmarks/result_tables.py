@@ -570,7 +570,7 @@ def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
     """
     found: dict[str, Line] = {}
     for name, command in README_RUNS.items():
-        same = [run for run in current(lines) if unseeded(run.command) == command.split() and run.seed == 1]
+        same = [run for run in current(lines) if unseeded(run.command) == unseeded(command) and run.seed == 1]
         if len(same) != 1:
             raise UserError(
                 f"docs/results.jsonl has {len(same)} runs of {command!r}, not 1. Run it and add its folder."
@@ -661,7 +661,7 @@ def over_seeds(lines: Sequence[Line]) -> str:
     """Return the means over the seeds of the README's runs as text."""
     texts = []
     for command in (*README_RUNS.values(), MAIN_IN_FLOAT32):
-        same = [run for run in current(lines) if unseeded(run.command) == command.split()]
+        same = [run for run in current(lines) if unseeded(run.command) == unseeded(command)]
         if not same:
             continue
         seeds = ", ".join(str(run.seed) for run in same)
@@ -676,7 +676,7 @@ def over_seeds(lines: Sequence[Line]) -> str:
 def precisions(lines: Sequence[Line]) -> list[str]:
     """Return the scores of the main command in both precisions: of each seed, and means over the seeds."""
     commands = (README_RUNS["`model=attn attention=additive`"], MAIN_IN_FLOAT32)
-    same = [[run for run in current(lines) if unseeded(run.command) == one.split()] for one in commands]
+    same = [[run for run in current(lines) if unseeded(run.command) == unseeded(one)] for one in commands]
     groups = [*([run] for run in chain(*same)), *(runs for runs in same if len(runs) > 1)]
     columns: dict[str, Cell] = {
         "precision": lambda runs: str(runs[0].settings["trainer.precision"]),

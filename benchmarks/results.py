@@ -18,6 +18,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -421,9 +422,10 @@ def composed(command: str) -> tuple[dict[str, Any], str]:
     return dict(schema.dotted_settings(schema.plain(without_hydra(node)))), experiment
 
 
-def unseeded(command: str) -> list[str]:
+@cache
+def unseeded(command: str) -> tuple[str, ...]:
     """Return the words of a command without its seed, and without its logger, which changes no score."""
-    return [word for word in shlex.split(command) if not word.startswith(("seed=", "logger="))]
+    return tuple(word for word in shlex.split(command) if not word.startswith(("seed=", "logger=")))
 
 
 if __name__ == "__main__":
