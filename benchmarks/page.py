@@ -9,6 +9,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 
 WIDTH = 120
+NOT_RECORDED = "No run of this table is recorded."
 
 
 def with_parts(text: str, parts: Mapping[str, Sequence[str]]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from benchmarks import planned
-from benchmarks.page import filled, table, update
+from benchmarks.page import NOT_RECORDED, filled, table, update
 from benchmarks.published_figures import published_figures
 from benchmarks.results import (
     EVALUATE,
@@ -130,7 +130,6 @@ PICTURES = {  # by the planned table: the file in docs/images, and the scores by
     },
 }
 IMAGES = "images"  # a folder beside the pages
-NOT_RECORDED = "No run of this table is recorded."
 TITLES = {"bleu": "sacreBLEU"}  # replaces the label of the metric
 SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional ", "test/longer": "longer "}
 TESTS = ("test", "test/compositional")  # of the grammar

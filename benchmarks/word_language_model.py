@@ -26,7 +26,7 @@ import torch
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from benchmarks.machine import machine
-from benchmarks.page import filled, table
+from benchmarks.page import NOT_RECORDED, filled, table
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.tables import mean_and_deviation
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def example_table(path: Path) -> list[str]:
     """Return a table of the perplexities of the example in a report of `example`, or a sentence if there is none."""
     if not path.exists():
-        return [f"No run of the example is recorded. `{COMMAND} {path.name}` writes them."]
+        return [f"{NOT_RECORDED} `{COMMAND} {path.name}` trains the example."]
     report = json.loads(path.read_text("utf-8"))
     rows = [
         [

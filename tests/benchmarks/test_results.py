@@ -16,7 +16,7 @@ from rewriting import rewrite
 
 import seq2seq_lab
 from benchmarks import length_pictures, planned, result_tables, results
-from benchmarks.page import with_parts
+from benchmarks.page import NOT_RECORDED, with_parts
 from benchmarks.planned import Cell
 from benchmarks.results import Line
 from seq2seq_lab import evaluate
@@ -81,7 +81,7 @@ def test_the_pages_show_the_file() -> None:
         text = page.read_text("utf-8")
         assert with_parts(text, parts) == text, "run: python -m benchmarks.result_tables"
         for lines in parts.values():
-            assert lines[0].startswith(result_tables.NOT_RECORDED) or "|---" in lines[1]
+            assert lines[0].startswith(NOT_RECORDED) or "|---" in lines[1]
 
 
 def test_a_page_without_a_part_is_refused() -> None:
