@@ -445,7 +445,7 @@ def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pyte
     assert "- 95% CI: half of the 95% bootstrap interval over the test examples" in single
     (sentence,) = result_tables.task_table(lines, "other", ["test/accuracy"])
     assert sentence == (
-        f"{result_tables.NOT_RECORDED} `python -m benchmarks.planned run FOLDER --only other --path DIR=PATH` "
+        f"{NOT_RECORDED} `python -m benchmarks.planned run FOLDER --only other --path DIR=PATH` "
         "runs what is missing."
     )
 
