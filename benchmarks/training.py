@@ -141,13 +141,15 @@ def title(row: Row) -> str:
 def arms(device: torch.device) -> list[Arm]:
     """Return the ways to train that are compared; the first is the reference."""
     fp32, fastest = Precision.fp32, choose_precision(Precision.auto, device)
+    has_bf16 = fastest is Precision.bf16
     reuse = [Arm("memory reused alone", "loop", "random", fp32, reuses_memory=True)]  # glibc's, on a CPU
     return [
         Arm("reference", "loop", "random", fp32),
         Arm("package's code alone", "package", "random", fp32),
         Arm("exact lengths alone", "loop", "exact length", fp32),
-        *([Arm("bfloat16 alone", "loop", "random", fastest)] if fastest is Precision.bf16 else []),
+        *([Arm("bfloat16 alone", "loop", "random", fastest)] if has_bf16 else []),
         *(reuse if device.type == "cpu" else []),
+        *([Arm("all but bfloat16", "package", "exact length", fp32, reuses_memory=True)] if has_bf16 else []),
         Arm(ALL_ON, "package", "exact length", fastest, reuses_memory=True),
     ]
 
