@@ -113,24 +113,13 @@ class RecurrentLayers(nn.Module):
         )
         self.dropout = Dropout(spec.dropout, spec.locked_dropout)
 
-    def forward(
-        self, sequence: Sequence, start: RecurrentState | None, real_BT: Tensor | None = None
-    ) -> tuple[Sequence, RecurrentState]:
-        """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence.
-
-        Args:
-            real_BT: false at the padding of padded inputs, which start from the state 0.
-        """
+    def forward(self, sequence: Sequence, start: RecurrentState | None) -> tuple[Sequence, RecurrentState]:
+        """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence."""
         hidden, cells = [], []
         for index, layer in enumerate(self.layers):
             if index > 0:
                 sequence = self._drop(sequence)
-            if real_BT is not None:
-                assert isinstance(sequence, Tensor)
-                assert isinstance(layer, LSTM | GRU)  # see `reads_padding`
-                sequence, last = layer.padded(sequence, real_BT)
-            else:
-                sequence, last = layer(sequence, None if start is None else self._layer_state(start, index))
+            sequence, last = layer(sequence, None if start is None else self._layer_state(start, index))
             hidden.append(self._concatenate(last if isinstance(last, Tensor) else last[0]))
             if not isinstance(last, Tensor):
                 cells.append(self._concatenate(last[1]))
@@ -141,7 +130,7 @@ class RecurrentLayers(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         """Return the same as `forward` for padded inputs; the states are 0 at padding.
 
-        The inputs are packed if that is faster; a batch of one length never is.
+        A batch of one length is not packed, since packed sequences leave the layers' fast path.
 
         Args:
             lengths: the B real lengths, on the host.
@@ -149,10 +138,6 @@ class RecurrentLayers(nn.Module):
         longest = inputs_BTE.shape[1]
         if min(lengths) == longest:
             return self(inputs_BTE, None)
-        bottom = self.layers[0]
-        assert isinstance(bottom, RNN | LSTM | GRU)
-        if bottom.reads_padding(inputs_BTE):  # on a CPU
-            return self(inputs_BTE, None, torch.arange(longest) < torch.tensor(lengths)[:, None])
         # Sorted here: with enforce_sorted=False, pack_padded_sequence makes the host wait for the GPU.
         sorted_B, order_B = torch.sort(torch.tensor(lengths), descending=True, stable=True)
         inverse_B = on_device(order_B.argsort().numpy(), inputs_BTE.device)

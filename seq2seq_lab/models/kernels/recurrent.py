@@ -5,8 +5,6 @@ only what depends on the step before; the rest is one product for all steps. In 
 GPU, for packed sequences and without a gradient, the layers are those of torch. Exception: on a CPU in float32 and without a
 gradient, one step of an LSTM with at most `MAX_CELL_ROWS` rows uses `torch.lstm_cell`.
 
-torch computes packed sequences on a CPU without oneDNN. `LSTM.padded` and `GRU.padded` read padded sequences instead.
-
 On a GPU under autocast to bfloat16 the layers compute in float32: autocast would run cuDNN's recurrent layers in float16
 (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 unless the loss is scaled. cuDNN multiplies
 float32 in TF32 if the GPU has it.
@@ -15,7 +13,7 @@ On a CPU under autocast, an `LSTM` computes in float32 if PyTorch has no LSTM in
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -25,10 +23,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 aten = torch.ops.aten
 
-SATURATED = 1e4  # as a summand, it makes a sigmoid 1 or, if negative, 0 in every type
-
 State = TypeVar("State", Tensor, tuple[Tensor, Tensor])
-Weights = Sequence[Sequence[Tensor]]  # of each direction, in torch's order
 
 MAX_CELL_ROWS = (
     128  # up to this number of rows, a step with `torch.lstm_cell` is faster than with `torch.nn.LSTM`
@@ -37,10 +32,6 @@ MAX_CELL_ROWS = (
 
 class RNN(nn.RNN):
     """A layer of `torch.nn.RNN` with tanh (Elman 1990), for `batch_first=True`."""
-
-    def reads_padding(self, sequence: Tensor) -> bool:
-        """Return whether it reads padded sequences, faster than packed ones: never, without gates."""
-        return False
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
@@ -52,93 +43,33 @@ class RNN(nn.RNN):
 class LSTM(nn.LSTM):
     """A layer of `torch.nn.LSTM` (Hochreiter and Schmidhuber 1997), for `batch_first=True`."""
 
-    def reads_padding(self, sequence: Tensor) -> bool:
-        """Return whether `padded` is faster than `forward` with packed sequences."""
-        return sequence.device.type == "cpu"
-
-    def padded(self, sequence_BTE: Tensor, real_BT: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the same as `forward` for the packed sequence, from the state 0; the states are 0 at padding.
-
-        One more input is 1 at padding. Its weights set the forget gate to 1 and the input gate to 0, so that the cell does
-        not change there.
-
-        Args:
-            real_BT: false at padding, which follows the tokens of each sentence.
-        """
-        weights = _with_mark(self.all_weights, (-1, 1, 0, 0))
-        states_BTF, (hidden_DBH, cell_DBH) = self._read(_marked(sequence_BTE, real_BT), None, weights)
-        states_BTF = states_BTF * real_BT[..., None]
-        last_B1H = (real_BT.sum(1) - 1)[:, None, None].expand(-1, 1, self.hidden_size)
-        first_BH = states_BTF[..., : self.hidden_size].gather(1, last_B1H)[:, 0]
-        return states_BTF, (torch.cat([first_BH[None].to(hidden_DBH.dtype), hidden_DBH[1:]]), cell_DBH)
-
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """Return (states, (hidden, cell) after the last input), as torch does."""
+        if lacks_lstm(_data(sequence).device.type, matrix_dtype(_data(sequence))):
+            return in_float32(self.forward, sequence, start)
         if isinstance(sequence, PackedSequence):
-            if lacks_lstm(sequence.data.device.type, matrix_dtype(sequence.data)):
-                return in_float32(super().forward, sequence, start)
             return _torch_pass(super().forward, sequence, start)
-        return self._read(sequence, start, self.all_weights)
-
-    def _read(
-        self, sequence: Tensor, start: tuple[Tensor, Tensor] | None, all_weights: Weights
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return what `forward` does, with these weights."""
-        if lacks_lstm(sequence.device.type, matrix_dtype(sequence)):
-            return in_float32(partial(self._read, all_weights=all_weights), sequence, start)
         if start is not None and not self.bidirectional and _is_small_step(sequence):
-            hidden_BH, cell_BH = torch.lstm_cell(sequence[:, 0], (start[0][0], start[1][0]), *all_weights[0])
+            hidden_BH, cell_BH = torch.lstm_cell(
+                sequence[:, 0], (start[0][0], start[1][0]), *self.all_weights[0]
+            )
             return hidden_BH[:, None], (hidden_BH[None], cell_BH[None])
         if not _use_own_pass(sequence):
-            return _torch_pass(partial(self._run_torch, all_weights), sequence, start)
+            return _torch_pass(super().forward, sequence, start)
         dtype = matrix_dtype(sequence)
         wide = torch.promote_types(dtype, torch.float32)  # of the memory cell, a sum over steps
         hidden_DBH, cell_DBH = start or (_zeros(self, sequence, dtype), _zeros(self, sequence, wide))
-        weights = [(weight, inner, bias + inner_bias) for weight, inner, bias, inner_bias in all_weights]
+        weights = [(weight, inner, bias + inner_bias) for weight, inner, bias, inner_bias in self.all_weights]
         states_BTH, hidden, cell = _run_directions(
             _LSTMPass, sequence, weights, hidden_DBH.to(dtype), cell_DBH.to(wide)
         )
         return states_BTH, (hidden, cell)
 
-    def _run_torch(
-        self, all_weights: Weights, sequence: Tensor, start: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return what `torch.nn.LSTM` does, with these weights."""
-        zeros_DBH = _zeros(self, sequence, sequence.dtype)
-        states_BTH, hidden_DBH, cell_DBH = torch.lstm(
-            sequence,
-            start or (zeros_DBH, zeros_DBH),
-            [weight for weights in all_weights for weight in weights],
-            has_biases=True,
-            num_layers=1,
-            dropout=0.0,
-            train=self.training,
-            bidirectional=self.bidirectional,
-            batch_first=True,
-        )
-        return states_BTH, (hidden_DBH, cell_DBH)
-
 
 class GRU(nn.GRU):
     """A layer of `torch.nn.GRU` (Cho 2014), for `batch_first=True`."""
-
-    def reads_padding(self, sequence: Tensor) -> bool:
-        """Return whether `padded` is faster than `forward` with packed sequences."""
-        return _use_own_pass(sequence)
-
-    def padded(self, sequence_BTE: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the same as `forward` for the packed sequence, from the state 0; the states are 0 at padding.
-
-        One more input is 1 at padding. Its weights set the update gate to 1, so that the state does not change there.
-
-        Args:
-            real_BT: false at padding, which follows the tokens of each sentence.
-        """
-        weights = _with_mark(self.all_weights, (0, 1, 0))
-        states_BTF, hidden_DBH = self._own_pass(_marked(sequence_BTE, real_BT), None, weights)
-        return states_BTF * real_BT[..., None], hidden_DBH
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
@@ -146,14 +77,9 @@ class GRU(nn.GRU):
         """Return (states, hidden state after the last input), as torch does."""
         if isinstance(sequence, PackedSequence) or not _use_own_pass(sequence):
             return _torch_pass(super().forward, sequence, start)
-        return self._own_pass(sequence, start, self.all_weights)
-
-    def _own_pass(
-        self, sequence: Tensor, start: Tensor | None, all_weights: Weights
-    ) -> tuple[Tensor, Tensor]:
         dtype = matrix_dtype(sequence)
         hidden_DBH = _zeros(self, sequence, dtype) if start is None else start
-        states_BTH, hidden = _run_directions(_GRUPass, sequence, all_weights, hidden_DBH.to(dtype))
+        states_BTH, hidden = _run_directions(_GRUPass, sequence, self.all_weights, hidden_DBH.to(dtype))
         return states_BTH, hidden
 
 
@@ -380,24 +306,6 @@ def _run_directions(
 
 def _zeros(layer: nn.RNNBase, sequence_BTE: Tensor, dtype: torch.dtype) -> Tensor:
     return sequence_BTE.new_zeros(len(layer.all_weights), len(sequence_BTE), layer.hidden_size, dtype=dtype)
-
-
-def _marked(sequence_BTE: Tensor, real_BT: Tensor) -> Tensor:
-    """Return the sequence with one more input, which is 1 at padding."""
-    return torch.cat([sequence_BTE, (~real_BT)[..., None].to(sequence_BTE.dtype)], dim=-1)
-
-
-def _with_mark(all_weights: Weights, signs: Sequence[int]) -> Weights:
-    """Return the weights of all directions with a column for the input that marks padding.
-
-    Args:
-        signs: 1 for a gate that the mark makes 1, -1 for one that it makes 0, 0 for one that it does not change.
-    """
-    column_G1 = torch.tensor(signs).repeat_interleave(all_weights[0][1].shape[1])[:, None] * SATURATED
-    return [
-        (torch.cat([weight_GE, column_G1.to(weight_GE)], dim=1), *others)
-        for weight_GE, *others in all_weights
-    ]
 
 
 def _in_reading_order(sequence_BTE: Tensor, direction: int) -> Tensor:
