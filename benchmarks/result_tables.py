@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import planned
 from benchmarks.page import NOT_RECORDED, filled, table, update
-from benchmarks.published_figures import published_figures
+from benchmarks.published_scores import published_scores
 from benchmarks.results import (
     EVALUATE,
     PROGRAM,
@@ -169,7 +169,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             **{name: part for name, part in sweeps.items() if name not in former},
             "experiments": experiments(lines),
             "cost of the experiments": costs(lines),
-            "published figures": published_figures(lines),
+            "published scores": published_scores(lines),
             "published": published(lines),
             "recurrent and transformer": transformers(lines),
             "evaluations": evaluations(lines),

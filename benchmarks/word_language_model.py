@@ -10,6 +10,7 @@ example on them.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -33,7 +34,14 @@ from seq2seq_lab.runtime.tables import mean_and_deviation
 EPOCHS = 10  # as in the planned runs
 SPLITS = ("train", "valid", "test")
 UNKNOWN = "<unk>"
-COMMAND = "python -m benchmarks.word_language_model example SCRIPT FOLDER --json"
+COMMAND = (
+    "python -m benchmarks.word_language_model example SCRIPT FOLDER --json docs/word_language_model.json"
+)
+SCORES = (  # of the report: the name, the head in the table, the format and the unit
+    ("test", "perplexity per word", ".2f", 1),
+    ("val", "validation perplexity per word", ".2f", 1),
+    ("seconds", "whole command, min", ".1f", 60),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,36 +65,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for split, lines in penn_format(texts).items():
             (options.folder / f"{split}.txt").write_text("".join(f" {line} \n" for line in lines), "utf-8")
         return
-    runs = []
+    report: dict[str, Any] = {
+        "script": hashlib.sha256(options.script.read_bytes()).hexdigest(),
+        "machine": f"{torch.get_num_threads()} threads of {machine()}",
+        "torch": torch.__version__.partition("+")[0],
+        "epochs": options.epochs,
+        "runs": [],
+    }
     for seed in options.seeds:
-        runs.append(train_example(options.script, options.folder, seed, options.epochs))
-        print(json.dumps(runs[-1]), flush=True)
-    where = (
-        f"{torch.get_num_threads()} threads of {machine()}, torch {torch.__version__.partition('+')[0]}, fp32"
-    )
-    report = {"machine": where, "epochs": options.epochs, "runs": runs}
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+        report["runs"].append(train_example(options.script, options.folder, seed, options.epochs))
+        print(json.dumps(report["runs"][-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
 
 
 def example_table(path: Path) -> list[str]:
     """Return a table of the perplexities of the example in a report of `example`, or a sentence if there is none."""
     if not path.exists():
-        return [f"{NOT_RECORDED} `{COMMAND} {path.name}` trains the example."]
+        return [f"{NOT_RECORDED} `{COMMAND}` trains the example."]
     report = json.loads(path.read_text("utf-8"))
-    rows = [
-        [
-            "example of PyTorch",
-            ", ".join(str(run["seed"]) for run in report["runs"]),
-            *(
-                mean_and_deviation([run[name] / unit for run in report["runs"]], form)
-                for name, form, unit in (("test", ".2f", 1), ("val", ".2f", 1), ("seconds", ".1f", 60))
-            ),
-        ]
-    ]
-    heads = ["± std", "seeds", "perplexity per word", "validation perplexity per word", "whole command, min"]
-    about = f"- command: `{COMMAND} {path.name} --epochs {report['epochs']}`; machine: {report['machine']}"
-    return [*table(heads, rows, 1), "", *filled(about, "  ")]
+    runs = report["runs"]
+    rows = [["seeds", ", ".join(str(run["seed"]) for run in runs)]]
+    for name, head, form, unit in SCORES:
+        rows.append([f"{head} ± std", mean_and_deviation([run[name] / unit for run in runs], form)])
+    about = (
+        f"- command: `{COMMAND} --epochs {report['epochs']}`; SHA-256 of SCRIPT: {report['script'][:16]}…; machine: "
+        f"{report['machine']}, torch {report['torch']}, fp32"
+    )
+    return [*table(["test, the example of PyTorch", ""], rows, 1), "", *filled(about, "  ")]
 
 
 def penn_format(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -107,7 +113,7 @@ def train_example(script: Path, folder: Path, seed: int, epochs: int) -> dict[st
     """Train the example with its default settings and return its perplexities and its time.
 
     Raises:
-        UserError: the script fails.
+        UserError: the script fails, or a perplexity is not a number.
     """
     # The example loads its own checkpoint, a whole module.
     environment = os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
@@ -120,14 +126,16 @@ def train_example(script: Path, folder: Path, seed: int, epochs: int) -> dict[st
         )
     if done.returncode:
         raise UserError(f"{script} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
-    validation = [float(one) for one in re.findall(r"valid ppl +([\d.]+)", done.stdout)]
-    (test,) = re.findall(r"test ppl +([\d.]+)", done.stdout)
-    return {
-        "seed": seed,
-        "val": min(validation),
-        "test": float(test),
-        "seconds": round(time.perf_counter() - start, 1),
-    }
+    validation, test = (
+        [float(one) for one in re.findall(rf"{split} ppl +([\d.]+)", done.stdout)]
+        for split in ("valid", "test")
+    )
+    if len(validation) < epochs or len(test) != 1:
+        raise UserError(
+            f"{script} with --seed {seed} has not printed a perplexity for each epoch and the test set."
+        )
+    seconds = round(time.perf_counter() - start, 1)
+    return {"seed": seed, "val": min(validation), "test": test[0], "seconds": seconds}
 
 
 if __name__ == "__main__":

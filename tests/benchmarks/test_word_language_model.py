@@ -30,8 +30,8 @@ def test_the_text_has_the_format_of_the_penn_treebank(tmp_path: Path) -> None:
         f"--{split}={tmp_path / name}" for split, name in zip(word_language_model.SPLITS, "abc", strict=True)
     ]
     word_language_model.main(["text", str(tmp_path / "made"), *files])
-    made = {path.name: path.read_text("utf-8") for path in (tmp_path / "made").iterdir()}
-    assert made == {
+    texts = {path.name: path.read_text("utf-8") for path in (tmp_path / "made").iterdir()}
+    assert texts == {
         "train.txt": " a man <unk> a <unk> . \n a man . \n",
         "valid.txt": " a <unk> . \n",
         "test.txt": " <unk> man . \n",
@@ -46,8 +46,18 @@ def test_the_table_has_the_perplexities_that_the_example_prints(tmp_path: Path) 
     word_language_model.main(["example", *paths, "--epochs=3", "--seeds", "1", "3", f"--json={report}"])
     runs = json.loads(report.read_text("utf-8"))["runs"]
     assert [(run["seed"], run["val"], run["test"]) for run in runs] == [(1, 20.5, 3.0), (3, 20.5, 5.0)]
-    row = word_language_model.example_table(report)[2]
-    assert row.startswith("| example of PyTorch | 1, 3 | 4.00 ± 1.41 | 20.50 |")
+    table = word_language_model.example_table(report)
+    assert table[2:5] == [
+        "| seeds | 1, 3 |",
+        "| perplexity per word ± std | 4.00 ± 1.41 |",
+        "| validation perplexity per word ± std | 20.50 |",
+    ]
+
+
+def test_a_perplexity_that_is_not_a_number_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("print('valid ppl nan test ppl nan')", "utf-8")
+    with pytest.raises(UserError, match="--seed 2 has not printed a perplexity"):
+        word_language_model.train_example(tmp_path / "main.py", tmp_path, 2, 1)
 
 
 def test_a_script_that_fails_is_an_error_with_its_message(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""Scores beside their published counterparts, from docs/results.jsonl."""
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks import planned
+from benchmarks.page import filled, table
+from benchmarks.planned import Cell, evaluation_command
+from benchmarks.results import Line, unseeded
+from seq2seq_lab.runtime.tables import mean_and_deviation
+
+HEADS = ("score", "published", "here ± std over seeds", "seeds")
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A published score and the planned runs with which it is compared.
+
+    Attributes:
+        title: names the data, the system and the score.
+        published: the published score with its source.
+        table: the planned table of the runs.
+        commands: a pattern of the commands of the runs.
+        name: of the score in `result.json`. Runs of one seed are averaged.
+        form: how the score is formatted.
+    """
+
+    title: str
+    published: str
+    table: str
+    commands: str
+    name: str
+    form: str
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The planned cells of the runs."""
+        return [
+            cell
+            for cell in planned.cells()
+            if cell.table == self.table and re.search(self.commands, cell.command)
+        ]
+
+
+PUBLISHED_SCORES = (
+    PublishedScore(
+        "Multi30k, English to German, system of LIUM-CVC: BLEU of lowercased tokens, beam search",
+        "38.1 ± 0.8 (arXiv:1707.04481)",
+        planned.LIUM,
+        r"experiment=lium_wmt17 dataset\.path=DIR$",
+        "test/bleu_lowercased_tokenised",
+        ".2f",
+    ),
+    PublishedScore(
+        "Multi30k, English to German, smallest Transformer of Wu et al.: BLEU of lowercased tokens, beam search",
+        "41.02 (arXiv:2105.14462)",
+        planned.WU,
+        r"experiment=wu2021 dataset\.path=DIR$",
+        "test/bleu_lowercased_tokenised",
+        ".2f",
+    ),
+    PublishedScore(
+        "pronunciations of 15 languages (SIGMORPHON 2020), published for an LSTM with attention whose sizes are chosen for "
+        "each language, here the default model: mean word error rate",
+        "16.8% (Gorman 2020)",
+        planned.PHONES,
+        r"experiment=g2p ",
+        "test/wer",
+        ".1%",
+    ),
+    PublishedScore(
+        "SCAN, commands longer than those of training, LSTM without attention: exact match",
+        "13.8% (arXiv:1711.00350)",
+        "SCAN, length",
+        r"experiment=scan_lstm ",
+        "test/accuracy",
+        ".1%",
+    ),
+    PublishedScore(
+        "SCAN, new commands with “jump”, LSTM without attention: exact match",
+        "0.1% (arXiv:1711.00350)",
+        "SCAN, add_jump",
+        r"experiment=scan_lstm ",
+        "test/accuracy",
+        ".1%",
+    ),
+)
+
+
+def published_scores(lines: Sequence[Line]) -> list[str]:
+    """Return a table of the scores that are recorded for at least one seed, with commands and machines below."""
+    rows, notes = [], list[str]()
+    for score in PUBLISHED_SCORES:
+        if runs := runs_of_seeds(lines, score):
+            values = [statistics.mean(run.scores[score.name] for run in same) for same in runs.values()]
+            here = mean_and_deviation(values, score.form)
+            rows.append([score.title, score.published, here, ", ".join(map(str, runs))])
+            of_all = [run for same in runs.values() for run in same]
+            commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
+            machines = "; ".join(dict.fromkeys(run.machine for run in of_all))
+            about = f"- {score.title}: `{shared_command(score.cells)}`, commit {commits}; machine: {machines}"
+            notes += filled(about, "  ")
+    return [*table(HEADS, rows, 2), "", *notes]
+
+
+def shared_command(cells: Sequence[Cell]) -> str:
+    """Return the words that the commands of all cells have."""
+    first, *others = (cell.command.split() for cell in cells)
+    return " ".join(word for word in first if all(word in words for words in others))
+
+
+def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, list[Line]]:
+    """Return a line for each cell, for each seed for which all cells are recorded."""
+    recorded = {
+        (unseeded(line.command), line.seed, line.evaluation): line
+        for line in lines
+        if not (line.superseded or line.others)
+    }
+    runs: dict[int, list[Line]] = {}
+    for seed in score.cells[0].seeds:
+        keys = [
+            (unseeded(cell.command), seed, *map(evaluation_command, cell.evaluations[-1:]))
+            for cell in score.cells
+        ]
+        complete = [
+            (*key, None)[:3] for key in keys
+        ]  # without an evaluation: the scores at the end of the run
+        if all(key in recorded for key in complete):
+            runs[seed] = [recorded[key] for key in complete]
+    return runs
