@@ -100,7 +100,11 @@ def published_scores(lines: Sequence[Line]) -> list[str]:
             of_all = [run for same in runs.values() for run in same]
             commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
             machines = "; ".join(dict.fromkeys(run.machine for run in of_all))
-            about = f"- {score.title}: `{shared_command(score.cells)}`, commit {commits}; machine: {machines}"
+            commands = [
+                shared_command(score.cells),
+                *map(evaluation_command, score.cells[0].evaluations[-1:]),
+            ]
+            about = f"- {score.title}: `{'`, then `'.join(commands)}`; commit {commits}; machine: {machines}"
             notes += filled(about, "  ")
     return [*table(HEADS, rows, 2), "", *notes]
 
