@@ -11,7 +11,7 @@ from benchmarks.planned import Cell, evaluation_command
 from benchmarks.results import Line, unseeded
 from seq2seq_lab.runtime.tables import mean_and_deviation
 
-HEADS = ("score", "published", "here ± std over seeds", "seeds")
+HEADS = ("score", "published ± std over runs", "here ± std over seeds", "seeds")
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,19 @@ def test_a_run_in_the_folder_of_its_data_does_not_change_them(
         evaluate_run("first")
 
 
+@pytest.mark.parametrize("name", ["report.html", "metrics.jsonl", "tokenizer"])
+def test_a_folder_with_files_that_a_run_would_replace_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine" / name
+    file.parent.mkdir()
+    file.write_text("mine")
+    assert command_line.run(*SETTINGS, f"hydra.run.dir={file.parent}") == 2
+    assert f"mine contains {name}, which a run would replace" in capsys.readouterr().err
+    assert [*file.parent.iterdir()] == [file]
+    assert file.read_text() == "mine"
+
+
 @pytest.mark.parametrize("target", ["/", "link", "../other"])
 def test_a_run_with_a_link_to_another_place_is_not_opened(target: str, stranger: Path) -> None:
     (stranger / "link").symlink_to(target)

@@ -71,7 +71,7 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
         return explain_unknown_key(key, setting, overrides if given else ())
     if isinstance(cause, MissingMandatoryValue):
-        return f"{key} is missing: it needs a value."
+        return f"{key} is missing. Give it a value, {key}=VALUE."
     hint = configuration.annotation(key)
     return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
 

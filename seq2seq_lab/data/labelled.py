@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from seq2seq_lab.data.corpus import Columns, OneTestCorpus
+from seq2seq_lab.data.corpus import Columns, OneTestCorpus, ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.local_files import find_file
@@ -140,7 +141,7 @@ def read_labelled(
     kind: type[Kind],
     others: Mapping[SplitName, object] | None = None,
 ) -> Kind:
-    """Return the corpus of the files of a data set.
+    """Return the corpus of the files of a data set. Its counts include those of `count_repeats` for texts and labels.
 
     Args:
         read: returns the examples of a source, each with the text that is hashed, and counts special ones. Examples with
@@ -152,7 +153,10 @@ def read_labelled(
         UserError: a file does not exist, a split has no example, or as `read`.
     """
     counts = new_counts()
-    return collect_labelled(dataset.language, _split_files(dataset, read, counts, others or {}), counts, kind)
+    corpus = collect_labelled(dataset.language, _split_files(dataset, read, counts, others or {}), kind=kind)
+    train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
+    count_repeats(train, held_out, counts)
+    return replace(corpus, counts=dict(counts))
 
 
 def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Iterator[tuple[str, list[str]]]:

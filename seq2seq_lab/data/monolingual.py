@@ -6,6 +6,8 @@ from typing import Annotated, ClassVar
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data import text
+from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.minimal_pairs import agreement_distances, contrasts
 from seq2seq_lab.data.licences import GENERATED
@@ -119,6 +121,8 @@ class Monolingual:
                 if not held_out:
                     raise UserError(f"dataset.{name}={file} has no line with text. Give another file.")
                 parts[name] = Sentences(Lines.of(held_out), documents=numbers)
+        training, *others = (ParallelText(part.lines, part.lines) for part in parts.values())
+        count_repeats(training, others, counts)
         return SentenceCorpus(self.language, parts["train"], parts["validation"], parts["test"], counts)
 
     def _lines(self, key: str, path: str, counts: Counter[str]) -> tuple[list[str], list[int]]:

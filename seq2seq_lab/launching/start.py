@@ -25,6 +25,17 @@ from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.records import remove_result
 
+# Files and folders of a run that could be those of something else.
+WRITTEN = (
+    "attention",
+    "checkpoints",
+    "curves.png",
+    "metrics.jsonl",
+    "report.html",
+    "result.json",
+    "tokenizer",
+)
+
 
 def check_parts(config: configuration.Config, resumed: bool = False) -> None:
     """Check the components that a configuration names, and that they form a model. No data is read.
@@ -49,14 +60,18 @@ def check_run(config: configuration.Config, resumed: bool = False) -> None:
 
 
 def refuse_existing_run(folder: Path) -> None:
-    """Refuse a folder that contains a run.
+    """Refuse a folder that contains a run, or files of which a run writes its own.
 
     Raises:
-        UserError: names the folder.
+        UserError: names the folder and the files.
     """
     if (folder / "config.yaml").exists():
         raise UserError(
             f"hydra.run.dir={folder} already contains a run. Choose another folder, or resume the run with resume={folder}."
+        )
+    if files := [name for name in WRITTEN if (folder / name).exists()]:
+        raise UserError(
+            f"hydra.run.dir={folder} contains {', '.join(files)}, which a run would replace. Choose another folder."
         )
 
 

@@ -338,8 +338,9 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
         **{name: lambda run, name=name: run.recorded[name] for name in ASPECTS},  # type: ignore[misc]
         f"signature of {metric}": lambda run: run.signature(metric),
     }
+    scored = [run for run in runs if run.signature(metric)]  # a run of another task has none
     for name, value_of in values_of.items():
-        runs_of = _runs_by(runs, value_of)
+        runs_of = _runs_by(runs if name in ASPECTS else scored, value_of)
         if len(runs_of) > 1:
             values = "; ".join(f"{value} in {_named_runs(runs)}" for value, runs in runs_of.items())
             warnings.append(f"warning: {name} differs: {values}")

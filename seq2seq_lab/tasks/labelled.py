@@ -5,7 +5,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -236,6 +236,7 @@ class LabelledTask(Task):
         console.print_and_log(sectioned_table(f"{self.unit} by class", ["class", *columns], rows))
         if described := describe_counts(corpus_counts):
             log.info("Counted in the corpus: %s.", described)
+        warn_of_leaks(corpus_counts)
 
     def known_rows(self) -> list[list[str]]:
         """Return a row with the number of texts of each split that the pretraining has read; none if it is not known."""
@@ -258,6 +259,16 @@ class LabelledTask(Task):
             empty = int(tokens.lengths.argmin())
             raise UserError(f"line {empty + 1}: {lines[empty]!r} has no token. Remove the line.")
         return tokens
+
+
+def warn_of_leaks(counts: Mapping[str, int]) -> None:
+    """Log a warning if texts of validation or test are also training texts, with the same label."""
+    if leaks := counts.get("leaked_pairs", 0):
+        log.warning(
+            "%s texts of validation and test are also training texts with the same label, which makes their scores too "
+            "high. Remove them from one of the files.",
+            f"{leaks:,}",
+        )
 
 
 def of_pairs(parts: Parts, separated: bool) -> Parts:

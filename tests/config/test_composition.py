@@ -40,6 +40,7 @@ PARTS = ("encoder", "decoder", "pooling", "attention")
 RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 
 OF_FEATURES = ("task=captions", "dataset.path=features", "encoder.feature_size=512")
+TEXT_FILES = [f"dataset.{split}={split}.txt" for split in ("path", "validation", "test")]
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
     **{("decoder", name): ["attention=none"] for name in WITHOUT_ATTENTION},
@@ -57,6 +58,8 @@ COMPANIONS = {
     ("encoder", "features"): [*OF_FEATURES, "dataset=feature_folder"],
     **{("encoder", "hierarchical"): ["task=dialogue"], ("model", "dialogue"): ["task=dialogue"]},
     ("dataset", "dialogue"): ["task=dialogue"],
+    ("dataset", "text_files"): ["task=language_model", *TEXT_FILES],
+    **{("experiment", name): TEXT_FILES for name in ("word_language_model", "zaremba2014")},
     ("attention", "dot"): ["encoder=gru"],
     **{(group, "g2p"): ["dataset.path=g2p"] for group in ("dataset", "experiment", "study")},
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],

@@ -208,3 +208,18 @@ def test_a_file_without_one_of_training_is_refused(experiment: str, split: str) 
     """The training split would be generated, and the file left out."""
     with pytest.raises(UserError, match=rf"^dataset\.{split}=x\.tsv needs dataset\.train=FILE"):
         command_line.check(f"experiment={experiment}", f"dataset.{split}=x.tsv")
+
+
+def test_texts_of_two_files_are_counted_as_leaks(tmp_path: Path) -> None:
+    for name, lines in {
+        "train": "text,label\nthe cat sleeps,a\nA dog runs,b\nA dog runs,b\n",
+        "test": "text,label\na  dog runs,b\nthe cat sleeps,b\nnew,a\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(lines, "utf-8")
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("train", "test")}
+    counts = texts(**files, validation=files["test"]).load().counts
+    assert {name: counts[name] for name in ("duplicate_pairs", "leaked_pairs", "leaked_sources")} == {
+        "duplicate_pairs": 1,
+        "leaked_pairs": 2,  # one in each of the two splits
+        "leaked_sources": 4,
+    }

@@ -60,6 +60,12 @@ def test_unk_in_the_text_is_the_unknown_type(text: str, tmp_path: Path) -> None:
     assert unknown == {"train": 3 * count, "validation": count, "test": count + 1}
 
 
+def test_lines_of_the_test_file_that_are_in_training_are_counted(tmp_path: Path) -> None:
+    for key, lines in {"path": "a b\nc d\n", "validation": "e\n", "test": "a b\nf\n"}.items():
+        (tmp_path / SPLITS[key]).write_text(lines, "utf-8")
+    assert task_of(tmp_path).corpus.counts["leaked_pairs"] == 1
+
+
 @each_format
 @pytest.mark.parametrize("bad", [b"\xff", b"\0", b"\r "], ids=["encoding", "nul", "carriage_return"])
 @pytest.mark.parametrize("key", SPLITS)
@@ -73,9 +79,19 @@ def test_a_damaged_file_is_refused_with_its_line(key: str, bad: bytes, text: str
         _ = task_of(tmp_path).corpus
 
 
+@pytest.mark.parametrize("experiment", ["zaremba2014", "word_language_model"])
+@pytest.mark.parametrize("key", SPLITS)
+def test_an_experiment_of_a_paper_needs_its_three_files(key: str, experiment: str) -> None:
+    others = [setting for setting in files_of(Path()) if not setting.startswith(f"dataset.{key}=")]
+    with pytest.raises(UserError, match=rf"dataset\.{key} is missing. Give it a value"):
+        compose_run([f"experiment={experiment}", *others])
+
+
 def test_the_model_of_zaremba2014_has_the_weights_of_the_paper() -> None:
     with torch.device("meta"):
-        model = build_task(compose_run(["experiment=zaremba2014"]).config).parts.language_model(10_002)
+        model = build_task(
+            compose_run(["experiment=zaremba2014", *files_of(Path())]).config
+        ).parts.language_model(10_002)
     # 10,000 types with <eos>, here with <pad> and <sos> too: an embedding, a row and a bias of the output each.
     assert sum(weight.numel() for weight in model.parameters()) == 19_780_400 + 2 * (2 * 650 + 1)
 

@@ -20,6 +20,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import CharTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.labelled import warn_of_leaks
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED, TaggedBatches, TaggedTokens, TrainingWords, first_tokens
 
@@ -203,3 +204,9 @@ def test_ambiguous_and_unseen_words() -> None:
 def test_what_does_not_fit_is_refused(setting: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run("task=tagging", setting, "logger=none") == 2
     assert key in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("leaks", [0, 1_234])
+def test_a_run_warns_of_leaks(leaks: int, caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_leaks({"leaked_pairs": leaks})
+    assert ("1,234 texts of validation and test are also training texts" in caplog.text) == (leaks > 0)

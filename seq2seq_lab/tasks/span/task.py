@@ -26,7 +26,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.tables import sectioned_table
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo
 from seq2seq_lab.tasks.evaluation import Evaluation
-from seq2seq_lab.tasks.labelled import LabelledSplit, LabelledTask, hash_of, of_pairs
+from seq2seq_lab.tasks.labelled import LabelledSplit, LabelledTask, hash_of, of_pairs, warn_of_leaks
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.span.data import (
@@ -132,6 +132,7 @@ class SpanTask(LabelledTask):
         console.print_and_log(sectioned_table("questions", ["", *splits], cells))
         if described := describe_counts(self.corpus.counts):
             console.print_and_log(f"Counted in the corpus: {described}.")
+        warn_of_leaks(self.corpus.counts)
 
     def uniform_loss(self) -> float:
         """See `Task.uniform_loss`; both positions are uniform in each training text."""
