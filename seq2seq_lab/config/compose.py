@@ -159,7 +159,16 @@ def compose_job(settings: Sequence[str]) -> Composed:
     """Compose a configuration and check Hydra's section and the closed sections; see `compose`."""
     node = compose(settings)
     check_hydra(node.hydra)
-    return check_closed(node, parse_overrides(settings))
+    overrides = parse_overrides(settings)
+    given = {override.key_or_group: str(override.input_line) for override in overrides}
+    if {"experiment", "task"} <= given.keys():
+        own = compose([given["experiment"]]).hydra.runtime.choices.task
+        if node.hydra.runtime.choices.task != own:
+            raise UserError(
+                f"{given['task']} cannot be combined with {given['experiment']}, which is for task={own}. Leave one of "
+                f"them out."
+            )
+    return check_closed(node, overrides)
 
 
 def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:

@@ -310,6 +310,15 @@ def test_a_setting_of_a_group_that_the_task_does_not_use_is_refused(choice: str,
         compose(choice, setting)
 
 
+@pytest.mark.parametrize("other", ["classification", "translation"])
+def test_another_task_than_that_of_the_experiment_is_refused(other: str) -> None:
+    with pytest.raises(
+        UserError, match=f"task={other} cannot be combined with experiment=span, .* task=span"
+    ):
+        compose("experiment=span", f"task={other}")
+    compose("experiment=span", "task=span")
+
+
 def test_a_setting_of_a_group_that_a_recorded_run_does_not_use_is_refused() -> None:
     recorded = OmegaConf.create({"search": None})
     with pytest.raises(UserError, match=r"^search\.size=3 is not allowed"):
