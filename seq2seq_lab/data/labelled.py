@@ -90,9 +90,10 @@ def collect_labelled(
     for split, example in examples:
         parts[split].append(example)
     if empty := [split for split, part in parts.items() if not part]:
+        texts = sum(map(len, parts.values()))
         raise UserError(
-            f"No texts for {', '.join(empty)}. Give the data set more texts, or increase the shares, for example "
-            f"dataset.validation_share=0.2 dataset.test_share=0.2."
+            f"No texts for {', '.join(empty)}: the data set has {texts:,} in all. Give it more, or increase the shares, for "
+            f"example dataset.validation_share=0.2 dataset.test_share=0.2."
         )
     train, validation, test = (_labelled(parts[split]) for split in SPLITS)
     return kind(language, train, validation, test, dict(counts or {}))

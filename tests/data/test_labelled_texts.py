@@ -223,3 +223,9 @@ def test_texts_of_two_files_are_counted_as_leaks(tmp_path: Path) -> None:
         "leaked_pairs": 2,  # one in each of the two splits
         "leaked_sources": 4,
     }
+
+
+def test_too_few_texts_are_counted_in_the_message(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("text,label\nthe cat sleeps,a\n", "utf-8")
+    with pytest.raises(UserError, match=r"No texts for .*: the data set has 1 in all\."):
+        texts(train=str(tmp_path / "one.csv")).load()
