@@ -276,8 +276,11 @@ def test_a_component_chosen_with_an_experiment_replaces_its_component(experiment
         if any(setting.startswith("task=") for setting in joint):
             continue  # a model of another task
         file = load(CONF_DIR / "model" / f"{model}.yaml")
-        if vectors and (file["model"].get("tied_embeddings", "none") != "none" or model == "attn_tied_light"):
-            # Frozen vectors cannot be output weights.
+        tied = file["model"].get("tied_embeddings", "none") != "none" or model in (
+            "attn_tied_light",
+            "wu2021",
+        )
+        if vectors and tied:  # frozen vectors cannot be output weights
             with pytest.raises(UserError, match=r"embedding\."):
                 compose(f"experiment={experiment}", f"model={model}", *given, *joint)
             continue

@@ -45,6 +45,7 @@ MULTI30K = ADAM | {
     "task.r_drop": 0.0,
     "trainer.monitor": "val/loss_free_running",
 }
+TEXT_FILES = [f"dataset.{split}={split}.txt" for split in ("path", "validation", "test")]
 PRESETS: dict[str, dict[str, Any]] = {
     "sutskever2014": MULTI30K
     | {
@@ -196,7 +197,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("experiment", PRESETS)
 def test_a_preset_matches_its_paper(experiment: str) -> None:
     with composer():
-        config = plain(hydra.compose("config", [f"experiment={experiment}"]))
+        files = TEXT_FILES if experiment in ("word_language_model", "zaremba2014") else []
+        config = plain(hydra.compose("config", [f"experiment={experiment}", *files]))
     found = {key: node(config, key) for key in PRESETS[experiment]}
     assert found == PRESETS[experiment]
 
