@@ -65,9 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for split, lines in penn_format(texts).items():
             (options.folder / f"{split}.txt").write_text("".join(f" {line} \n" for line in lines), "utf-8")
         return
+    threads = torch.get_num_threads()
     report: dict[str, Any] = {
         "script": hashlib.sha256(options.script.read_bytes()).hexdigest(),
-        "machine": f"{torch.get_num_threads()} threads of {machine()}",
+        "machine": f"{threads} thread{'s' * (threads > 1)} of {machine()}",
         "torch": torch.__version__.partition("+")[0],
         "epochs": options.epochs,
         "runs": [],
