@@ -252,7 +252,9 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     groups = {cell.command: runs_of(lines, cell) for cell in cells}
     tested = [groups[cell.command] for cell in tested_cells()]
     recorded = [same for same in groups.values() if same]
-    found = {"described": described(recorded) if recorded else [UNFINISHED]}
+    missing = any(len(groups[cell.command]) < len(cell.seeds) for cell in cells)
+    note = ["", UNFINISHED] if missing else []
+    found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
     if any(len(same) < 2 for same in tested):
         return found | {name: [UNFINISHED] for name in ("tested", "answers", "errors")}
     columns = shown_columns(tested)
@@ -301,7 +303,7 @@ def described(groups: Sequence[Sequence[Line]]) -> list[str]:
 def scores_table(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:
     """Return a table of means and standard deviations over the seeds."""
     rows = [[label(same), str(len(same)), *(cell(same, column) for column in columns)] for same in groups]
-    return table(["settings", "seeds", *(column.head for column in columns)], rows, 1)
+    return table(["settings, mean ± std", "seeds", *(column.head for column in columns)], rows, 1)
 
 
 def label(same: Sequence[Line]) -> str:

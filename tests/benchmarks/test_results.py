@@ -15,7 +15,7 @@ import pytest
 from rewriting import rewrite
 
 import seq2seq_lab
-from benchmarks import length_pictures, planned, result_tables, results
+from benchmarks import explanation, length_pictures, planned, result_tables, results
 from benchmarks.page import NOT_RECORDED, with_parts
 from benchmarks.planned import Cell
 from benchmarks.results import Line
@@ -183,12 +183,20 @@ def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
     assert [path.name for path in (run.parent / "statistics").iterdir()] == [line.statistics]
 
 
+# Of `explanation measure`; the others are metrics.
+MEASURED = tuple(f"test/{name}_" for name in ("kept", "average_precision", "area"))
+
+
 @pytest.mark.parametrize("line", [line for line in LINES if line.statistics], ids=lambda line: line.command)
 def test_the_kept_statistics_have_the_recorded_scores(line: Line) -> None:
     for name, array in results.read_statistics(line).items():
         if name in line.scores:
-            metric = result_tables.metric_of(name, line.task)
-            assert metric.value(array.astype(float).sum(0)) == pytest.approx(line.scores[name], abs=1e-3)
+            totals = array.astype(float).sum(0)
+            if name.startswith(MEASURED):
+                value = explanation.mean_of_sums(totals[None])[0]
+            else:
+                value = result_tables.metric_of(name, line.task).value(totals)
+            assert value == pytest.approx(line.scores[name], abs=1e-3)
 
 
 def test_an_evaluation_is_added(run: Path) -> None:
