@@ -263,6 +263,12 @@ def _cells_of_generalization(start: str) -> Iterator[Cell]:
             yield Cell(name, command, minutes, seeds=(*range(1, seeds + 1),))
 
 
+def shared_words(of: Sequence[Cell]) -> list[str]:
+    """Return the words that the commands of some cells all have."""
+    first, *others = (unseeded(cell.command) for cell in of)
+    return [word for word in first if all(word in words for words in others)]
+
+
 def tables() -> list[str]:
     """Return the names of the tables."""
     return list(dict.fromkeys(cell.table for cell in cells()))

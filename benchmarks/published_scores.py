@@ -43,6 +43,12 @@ class PublishedScore:
             if cell.table == self.table and re.search(self.commands, cell.command)
         ]
 
+    @property
+    def evaluation(self) -> str | None:
+        """The command of the evaluation with this score; None for a score at the end of the run."""
+        settings = self.cells[0].evaluations
+        return evaluation_command(settings[-1]) if settings else None
+
 
 PUBLISHED_SCORES = (
     PublishedScore(
@@ -100,19 +106,11 @@ def published_scores(lines: Sequence[Line]) -> list[str]:
             of_all = [run for same in runs.values() for run in same]
             commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
             machines = "; ".join(dict.fromkeys(run.machine for run in of_all))
-            commands = [
-                shared_command(score.cells),
-                *map(evaluation_command, score.cells[0].evaluations[-1:]),
-            ]
-            about = f"- {score.title}: `{'`, then `'.join(commands)}`; commit {commits}; machine: {machines}"
+            command = " ".join(planned.shared_words(score.cells))
+            evaluated = f", then `{score.evaluation}`" if score.evaluation else ""
+            about = f"- {score.title}: `{command}`{evaluated}; commit {commits}; machine: {machines}"
             notes += filled(about, "  ")
     return [*table(HEADS, rows, 2), "", *notes]
-
-
-def shared_command(cells: Sequence[Cell]) -> str:
-    """Return the words that the commands of all cells have."""
-    first, *others = (cell.command.split() for cell in cells)
-    return " ".join(word for word in first if all(word in words for words in others))
 
 
 def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, list[Line]]:
@@ -124,13 +122,7 @@ def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, lis
     }
     runs: dict[int, list[Line]] = {}
     for seed in score.cells[0].seeds:
-        keys = [
-            (unseeded(cell.command), seed, *map(evaluation_command, cell.evaluations[-1:]))
-            for cell in score.cells
-        ]
-        complete = [
-            (*key, None)[:3] for key in keys
-        ]  # without an evaluation: the scores at the end of the run
-        if all(key in recorded for key in complete):
-            runs[seed] = [recorded[key] for key in complete]
+        keys = [(unseeded(cell.command), seed, score.evaluation) for cell in score.cells]
+        if all(key in recorded for key in keys):
+            runs[seed] = [recorded[key] for key in keys]
     return runs

@@ -726,8 +726,8 @@ def by_length(lines: Sequence[Line]) -> list[str]:
 
 def planned_rows(lines: Sequence[Line], name: str) -> tuple[list[str], dict[str, list[Line]]]:
     """Return the words that all commands of a planned table have, and the recorded runs by the words that differ."""
-    words = [unseeded(cell.command) for cell in planned.cells() if cell.table == name]
-    shared = [word for word in words[0] if all(word in own for own in words)]
+    cells = [cell for cell in planned.cells() if cell.table == name]
+    words, shared = [unseeded(cell.command) for cell in cells], planned.shared_words(cells)
     return shared, {
         f"`{' '.join(word for word in own if word not in shared)}`": [
             run for run in current(lines) if unseeded(run.command) == own

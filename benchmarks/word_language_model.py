@@ -46,7 +46,9 @@ SCORES = (  # of the report: the name, the head in the table, the format and the
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run an action of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.word_language_model", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.word_language_model", description=(__doc__ or "").split("\n")[0]
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     writer = actions.add_parser("text", help="write train.txt, valid.txt and test.txt")
     writer.add_argument("folder", type=Path)
@@ -98,9 +100,9 @@ def example_table(path: Path) -> list[str]:
 
 def penn_format(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the lines of each split in the format of the Penn Treebank, without empty ones."""
-    split_up = Tokenizer13a()  # type: ignore[no-untyped-call]
+    tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
     words = {
-        split: [line.split() for text in lines if (line := split_up(text.lower()))]
+        split: [line.split() for text in lines if (line := tokenize(text.lower()))]
         for split, lines in texts.items()
     }
     counts = Counter(word for line in words["train"] for word in line)

@@ -60,7 +60,7 @@ def check_run(config: configuration.Config, resumed: bool = False) -> None:
 
 
 def refuse_existing_run(folder: Path) -> None:
-    """Refuse a folder that contains a run, or files with the names of those that a run writes.
+    """Refuse a folder that contains a run, or files that a run would replace.
 
     Raises:
         UserError: names the folder and the files.

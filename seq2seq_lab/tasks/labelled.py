@@ -266,7 +266,7 @@ def warn_of_leaks(counts: Mapping[str, int]) -> None:
     if leaks := counts.get("leaked_pairs", 0):
         log.warning(
             "%s texts of validation and test are also training texts with the same label, which makes their scores too "
-            "high. Remove them from one of the files.",
+            "high. Remove them from the training split.",
             f"{leaks:,}",
         )
 
