@@ -26,7 +26,8 @@ def application(studio: Studio, gate: Gate) -> Any:
     """Return the studio as an ASGI application.
 
     It answers GET of a file of the page, and POST to `api/NAME` of a question of `questions.QUESTIONS`, an object of JSON.
-    An error has the status 4xx and a text that names the field.
+    An error has the status 4xx and a text that names the field. A question that a newer one of the same page replaces has
+    the status 204 and no text.
 
     Raises:
         UserError: the packages of the extra `studio` are not installed.
@@ -91,7 +92,7 @@ def application(studio: Studio, gate: Gate) -> Any:
         except UserError as error:
             return answer(str(error), 422)
         except Superseded:
-            return answer("A newer request of this page replaced this one.", 409)
+            return answer("", 204)  # unlike 4xx, no error in the console of the browser
         except QueueFull:
             return answer("The run is busy. Try again in a moment.", 429, **{"Retry-After": "1"})
         except asyncio.CancelledError:

@@ -1,5 +1,6 @@
 """The page of the studio in a browser: every view by mouse and by keyboard, in a wide and a narrow window."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from studios import Client, serving
 
 from seq2seq_lab.reporting.studio_page import recorded, recorded_gold
 from seq2seq_lab.studio.opened import Opened
-from seq2seq_lab.studio.questions import Studio
+from seq2seq_lab.studio.questions import QUESTIONS, Studio, trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, needs("playwright", "dev")]
 SENTENCE = "the old king does not sleep."
@@ -178,6 +179,39 @@ def test_by_keyboard(page: Any) -> None:
     page.keyboard.press("Control+z")
     settled(page)
     assert output(page) == first
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+@pytest.mark.parametrize("newer", ["where is the dog?", SENTENCE], ids=["asked", "known"])
+def test_the_newest_sentence_is_shown(page: Any, monkeypatch: pytest.MonkeyPatch, newer: str) -> None:
+    """The server ends an older question for a newer one; its answer is not shown after an answer that the page has."""
+    begun, go_on = threading.Event(), threading.Event()
+    expected = demo().trace(newer).outputs[0].text
+
+    def slow(studio: Studio, fields: Any) -> Any:
+        runs, call = trace(studio, fields)
+
+        def waiting(check: Any) -> Any:
+            begun.set()
+            while not go_on.wait(0.01):
+                check()
+            return call(check)
+
+        return runs, waiting
+
+    with monkeypatch.context() as patch, page.expect_response("**/api/trace") as older:
+        patch.setitem(QUESTIONS, "trace", slow)
+        page.fill("#sentence", "the young queen sees the dog.")
+        page.press("#sentence", "Enter")
+        assert begun.wait(20)
+        patch.undo()
+        ask(page, newer)
+        assert output(page) == expected
+        go_on.set()
+    older.value.finished()
+    settled(page)
+    assert older.value.status == (200 if newer == SENTENCE else 204)
+    assert (page.input_value("#sentence"), output(page)) == (newer, expected)
 
 
 def test_the_address_has_the_state_without_the_token(page: Any, client: Client) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from demo_models import demo, demo_with
-from studios import Client, serving
+from studios import Client, Reply, serving
 
 import seq2seq_lab
 from seq2seq_lab.analysis.plain import plain
@@ -194,14 +194,14 @@ def test_a_newer_question_of_a_page_ends_the_older_one(
             threading.Event().wait(0.01)
 
     monkeypatch.setitem(questions.QUESTIONS, "trace", lambda studio, fields: ((0,), call))
-    replies: list[int] = []
-    thread = threading.Thread(target=lambda: replies.append(client.ask("trace", {"page": "a"}).status))
+    replies: list[Reply] = []
+    thread = threading.Thread(target=lambda: replies.append(client.ask("trace", {"page": "a"})))
     thread.start()
     assert begun.wait(20)
     monkeypatch.setitem(questions.QUESTIONS, "trace", lambda studio, fields: ((0,), lambda check: "new"))
     assert client.ask("trace", {"page": "a"}).text == "new"
     thread.join()
-    assert replies == [409]
+    assert [(reply.status, reply.text) for reply in replies] == [(204, "")]
 
 
 def test_a_worker_continues_after_a_request_that_nobody_waits_for() -> None:

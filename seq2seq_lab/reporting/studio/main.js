@@ -10,7 +10,7 @@ import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from
 
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
-let now = -1, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = true, maps = {};
+let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = true, maps = {};
 
 const shown = () => versions[now];
 const SIZED = { beam: ["search=beam", "search.size=#", "search.nbest=#"], sampling: ["search=sampling", "search.nbest=#"], greedy: ["search=greedy"], own: [] };
@@ -28,9 +28,11 @@ async function go(changes, label) {
 }
 
 async function show(version, accept) {
+  const mine = ++newest;
   document.body.setAttribute("aria-busy", "true");
   try {
     const answer = await ask("trace", bodyOf(version)), links = await goldLinks(version, answer);
+    if (mine !== newest) return; // a newer version is shown
     accept();
     traced = answer;
     gold = links;
@@ -40,13 +42,15 @@ async function show(version, accept) {
     keepFocus(draw);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (error.message) {
-      at("problem").hidden = false;
-      at("problem").textContent = error.message;
-    }
+    if (mine === newest && error.message) problem(error.message);
   } finally {
-    document.body.removeAttribute("aria-busy");
+    if (mine === newest) document.body.removeAttribute("aria-busy");
   }
+}
+
+function problem(text) {
+  at("problem").hidden = false;
+  at("problem").textContent = text;
 }
 
 /* The gold links between the tokens of the source and of the best output, if the run recorded this output with them. */
@@ -225,8 +229,7 @@ function readAddress() {
   try {
     for (const name of KEPT) if (state.has(name)) found[name] = JSON.parse(state.get(name));
   } catch {
-    at("problem").hidden = false;
-    at("problem").textContent = "The address of this page is not complete.";
+    problem("The address of this page is not complete.");
     return {};
   }
   if (!(found.run in runs)) delete found.run;
@@ -265,8 +268,7 @@ function exports() {
       download(await askPage("export", { run, other, search, size: sizeOf(shown()), sentences }), "studio.html");
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      at("problem").hidden = false;
-      at("problem").textContent = error.message;
+      problem(error.message);
     }
   });
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
@@ -320,8 +322,7 @@ async function start() {
     runs = live ? await ask("runs", {}) : saved.runs;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    at("problem").hidden = false;
-    at("problem").textContent = error.message;
+    problem(error.message);
     return;
   }
   controls();
