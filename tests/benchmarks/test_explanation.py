@@ -90,10 +90,14 @@ def test_a_wide_spread_over_seeds_decides_nothing(lines: list[Line], monkeypatch
     }
 
 
-def test_nothing_is_said_of_cells_without_all_measures(lines: list[Line]) -> None:
-    found = parts([line for line in lines if line.command.split(" seed=")[0] != WORSE])
-    assert found["answers"] == found["tested"] == [explanation.UNFINISHED]
-    assert len(rows_of(found["described"])) == 2 + 23
+@pytest.mark.parametrize(("seeds", "cells"), [([*range(1, 11)], 23), ([10], 24)], ids=["all", "one"])
+def test_nothing_is_said_of_tested_cells_while_seeds_are_missing(
+    lines: list[Line], seeds: list[int], cells: int
+) -> None:
+    found = parts([one for one in lines if one.command.split(" seed=")[0] != WORSE or one.seed not in seeds])
+    assert found["answers"] == found["tested"] == found["errors"] == [explanation.UNFINISHED]
+    assert found["described"][-1] == explanation.UNFINISHED
+    assert len(rows_of(found["described"])) == 2 + cells
 
 
 def test_the_page_has_all_parts() -> None:
