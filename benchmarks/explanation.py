@@ -1,6 +1,6 @@
 """What attention aligns to and what explains the predictions, for the planned runs of docs/explanation.md.
 
-    python -m benchmarks.planned run FOLDER --only "what attention aligns to and explains"
+    python -m benchmarks.planned run FOLDER --only "what attention aligns to and explains" --path DIR=PATH
     python -m benchmarks.planned add FOLDER --machine "2 cores of …"
     python -m benchmarks.explanation measure FOLDER
     python -m benchmarks.explanation add FOLDER
@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import planned, results
 from benchmarks.page import filled, table, update
-from benchmarks.planned import EXPLANATION, Run
+from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, Cell, Run
 from benchmarks.results import RESULTS, STATISTICS, Line, read_lines, unseeded
 from benchmarks.significance import jackknife, picks
 from benchmarks.simulated_groups import Scenario, equal_rate, familywise_rate
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             page = RESULTS.with_name("explanation.md")
             update({page: parts(read_lines(RESULTS))})
         else:
-            for run in tested_runs():
+            for run in measured_runs():
                 folder = options.folder / run.name
                 if read_finished_result(folder) is not None:
                     measure(run, folder) if options.action == "measure" else add(run, folder)
@@ -126,19 +126,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
-def tested_runs() -> Iterator[Run]:
-    """Yield the planned runs of the cells that are tested."""
-    commands = {cell.command for cell in tested_cells()}
-    yield from (run for run in planned.runs() if run.cell.command in commands)
+def measured_runs() -> Iterator[Run]:
+    """Yield the planned runs whose interventions and attributions are measured."""
+    measured = measured_cells()
+    yield from (run for run in planned.runs() if run.cell in measured)
 
 
-def tested_cells() -> list[planned.Cell]:
+def measured_cells() -> list[Cell]:
+    """Return the cells that are tested, and that of Multi30k."""
+    return [*tested_cells(), *cells_of(EXPLANATION_MULTI30K)]
+
+
+def tested_cells() -> list[Cell]:
     """Return the cells that are tested."""
     return [
         cell
-        for cell in planned.cells()
-        if cell.table == EXPLANATION and any(f" {words} " in cell.command for words in planned.TESTED)
+        for cell in cells_of(EXPLANATION)
+        if any(f" {words} " in cell.command for words in planned.TESTED)
     ]
+
+
+def cells_of(name: str) -> list[Cell]:
+    """Return the planned cells of a table."""
+    return [cell for cell in planned.cells() if cell.table == name]
 
 
 def measure(run: Run, folder: Path) -> None:
@@ -195,9 +205,11 @@ def kept(loaded: Any, split: Any) -> dict[str, Array]:
 
 
 def explained(loaded: Any, split: Any) -> dict[str, Array]:
-    """Return the average precision against the grammar's counterfactuals, and the drop when words are deleted."""
+    """Return the drop when words are deleted, and on the grammar the average precision against its counterfactuals."""
     text, questions = split.text, loaded.questions(split)
-    influences = loaded.task.parts.dataset().influences([*text.source], per_word=1, seed=1)
+    influences = None
+    if text.gold is not None:
+        influences = loaded.task.parts.dataset().influences([*text.source], per_word=1, seed=1)
     asked = map(questions, range(len(text)))
     found = []
     with progress_bar("Attributions") as advance:
@@ -209,6 +221,7 @@ def explained(loaded: Any, split: Any) -> dict[str, Array]:
         f"{name}_{method}": np.array([one[method].get(measure, (0.0, 0.0)) for one in found])
         for measure, name in names.items()
         for method in METHODS
+        if any(measure in one[method] for one in found)
     }
 
 
@@ -248,7 +261,7 @@ def is_of(line: Line, run: Run) -> bool:
 
 def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     """Return the generated parts of the page by name."""
-    cells = [cell for cell in planned.cells() if cell.table == EXPLANATION]
+    cells = cells_of(EXPLANATION)
     groups = {cell.command: runs_of(lines, cell) for cell in cells}
     tested = [groups[cell.command] for cell in tested_cells()]
     recorded = [same for same in groups.values() if same]
@@ -256,19 +269,28 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     note = ["", UNFINISHED] if missing else []
     found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
     if any(cell.command in missing for cell in tested_cells()):
-        return found | {name: [UNFINISHED] for name in ("tested", "answers", "errors")}
+        return found | {name: [UNFINISHED] for name in ("tested", "answers", "errors", "multi30k")}
     columns = shown_columns(tested)
     control = groups[tested_cells()[0].command]
     return found | {
         "tested": scores_table(tested, columns),
         "answers": answers(tested, [column for column in columns if column.margin]),
         "errors": errors(tested, control, [column for column in columns if column.margin]),
+        "multi30k": of_multi30k(lines, columns),
     }
 
 
-def runs_of(lines: Sequence[Line], cell: planned.Cell) -> list[Line]:
-    """Return the recorded runs of a cell; of a tested one those that were measured."""
-    measured = cell.command in {one.command for one in tested_cells()}
+def of_multi30k(lines: Sequence[Line], columns: Sequence[Column]) -> list[str]:
+    """Return the table of Multi30k, which has no gold alignments: without the columns that need them."""
+    groups = [runs_of(lines, cell) for cell in cells_of(EXPLANATION_MULTI30K)]
+    if not all(groups):
+        return [UNFINISHED]
+    return scores_table(groups, [column for column in columns if column.value(groups[0][0]) is not None])
+
+
+def runs_of(lines: Sequence[Line], cell: Cell) -> list[Line]:
+    """Return the recorded runs of a cell; those that were measured if they should be."""
+    measured = cell in measured_cells()
     return [
         line
         for line in results.current(lines)
