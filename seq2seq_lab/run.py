@@ -23,6 +23,7 @@ from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.component_check import check_components
@@ -46,6 +47,7 @@ from seq2seq_lab.tracking import FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.tracking.parts import build_logger, record_data
 from seq2seq_lab.training import checkpoint, provenance, threads
+from seq2seq_lab.training.guards import require_monitored
 from seq2seq_lab.training.initial import load_initial_weights, use_vocabulary
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
@@ -169,10 +171,14 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     run_report.describe(model, task, compute)
     if not job.resume and compute.ranks.main:
         check_components(config, task, model, compute)
+    monitor = monitored(config, task)
     evaluators = [
-        task.evaluator(data.validation, model, compute, also=[monitored(config, task).name]),
+        task.evaluator(data.validation, model, compute, also=[monitor.name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
+    if not job.resume and type(monitor).unavailable is not Metric.unavailable:
+        with console.progress_bar("checking trainer.monitor, batches") as counted:
+            require_monitored(f"val/{monitor.name}", evaluators[0](counted=stop.checked(counted)).values)
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(

@@ -884,6 +884,13 @@ class TestSettings:
         with pytest.raises(UserError, match="at least one test set"):
             start(tmp_path)
 
+    def test_a_monitored_metric_that_validation_lacks_is_refused_before_training(
+        self, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UserError, match=r"trainer\.monitor=val/aer: .* Values: .*val/bleu"):
+            start(tmp_path, "model=vanilla", "model.encoder_hidden_size=16", "trainer.monitor=val/aer")
+        assert not (tmp_path / "checkpoints").exists()
+
     def test_test_sets_never_share_a_name(self) -> None:
         prefixes = prefixes_of_tests(["a", "x", "test_x", "test_y"])
         assert [*prefixes.values()] == ["test", "test/x", "test/test_x", "test/y"]

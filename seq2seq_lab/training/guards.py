@@ -17,6 +17,23 @@ from seq2seq_lab.training.step import TrainingStep
 log = logging.getLogger(__name__)
 
 
+def require_monitored(monitor: str, values: Iterable[str]) -> None:
+    """Check that a validation has the monitored metric.
+
+    Args:
+        monitor: its name, with the prefix of the validation split.
+        values: the names of what was computed.
+
+    Raises:
+        UserError: it is not among them.
+    """
+    if monitor not in (values := [*values]):
+        raise UserError(
+            f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
+            f"{', '.join(values)}."
+        )
+
+
 class Guards:
     """Checks a training before each log line, validation and checkpoint, and at its end.
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-from seq2seq_lab.errors import Preempted, UserError
+from seq2seq_lab.errors import Preempted
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.device import MemoryReleaser, memory_in_use, peak_memory, synchronize
@@ -20,7 +20,7 @@ from seq2seq_lab.tasks.base import EpochPlan, Task, TrainingSplit
 from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training.checkpointer import Checkpointer
-from seq2seq_lab.training.guards import Guards
+from seq2seq_lab.training.guards import Guards, require_monitored
 from seq2seq_lab.training.profiling import STEP, Profile
 from seq2seq_lab.training.schedules import Schedule
 from seq2seq_lab.training.state import PendingLosses, StepResult, TrainerSettings, TrainState
@@ -255,11 +255,7 @@ class Trainer:
             raise
         state.validation_seconds += time.perf_counter() - start
         self._snapshot(always=True)
-        if monitor not in values:
-            raise UserError(
-                f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
-                f"{', '.join(values)}."
-            )
+        require_monitored(monitor, values)
         if not math.isfinite(values[monitor]):
             raise self.guards.diverged(f"{monitor}={values[monitor]}", state)
         value = values[monitor] if self.settings.higher_is_better else -values[monitor]
