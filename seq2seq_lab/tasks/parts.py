@@ -54,6 +54,11 @@ def check_groups(config: Config) -> None:
     used = target.uses
     for group in TASK_GROUPS:
         slot = getattr(config, group)
+        if (slot is None) is (group in used) and config.init_from is not None and config.init_part is None:
+            raise UserError(
+                f"init_from={config.init_from}: {task} {'needs' if slot is None else 'has no'} {group}, unlike the model of "
+                f"this run. Name the parts to start from, such as init_part=[source_embedding,encoder]."
+            )
         if slot is None and group in used:
             raise UserError(
                 f"{group}=null is not allowed: {task} uses this group. Choose a value, {group}=VALUE."

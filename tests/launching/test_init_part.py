@@ -130,6 +130,7 @@ def test_what_is_given_wins_over_what_is_inherited(translation: Path) -> None:
     ("given", "named"),
     [
         ((BOTH.replace("encoder]", "encodr]"),), ["init_part=encodr", "Did you mean 'encoder'?", "source_embedding"]),
+        ((), ["init_from=", "ClassificationTask has no decoder", "init_part=[source_embedding,encoder]"]),
         (("init_part=decoder",), ["init_part=decoder is not a part of the model of ClassificationTask"]),
         (
             ("init_part=target_embedding",),
