@@ -18,6 +18,8 @@ from reports import fast_reports, full_reports
 import seq2seq_lab.run
 from seq2seq_lab.runtime import console
 
+gc.disable()  # until the tests are collected: that makes many objects, and little garbage
+
 # Parallel tests, and the programs that they start, share the cores.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if WORKERS > 1:
@@ -64,6 +66,7 @@ def pytest_collection_finish() -> None:
     """Collect garbage less often, and exclude the objects of imported modules, which make each collection slower."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 10, 10)
 
 

@@ -22,6 +22,7 @@ from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.state import TrainState
 from seq2seq_lab.training.step import TrainingStep
 
+pytestmark = pytest.mark.slow  # starts two ranks
 SETTINGS = [
     *("dataset.train=80", "dataset.validation=8", "dataset.test=8", "dataset.test_compositional=0"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0.3"),

@@ -57,6 +57,7 @@ def same_losses(result: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(result[name] == pytest.approx(other[name], rel=1e-4) for name in LOSSES)
 
 
+@pytest.mark.slow  # starts two ranks
 def test_ranks_of_this_machine(
     alone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def trained(cases: list[Any]) -> list[list[Trained]]:
         return spawn(3, on_a_rank, cases)
 
 
+@pytest.mark.slow  # starts three ranks
 def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[list[Trained]]) -> None:
     for number, case in enumerate(cases):
         alone = train(case, Ranks())
@@ -92,6 +93,7 @@ def test_all_ranks_skip_a_step_that_is_not_finite_on_one() -> None:
         assert torch.equal(rank.weights, ranks[0].weights)
 
 
+@pytest.mark.slow  # starts three ranks
 def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:
     seeds = [rank[0].seeds for rank in trained]
     assert all(len(of_rank) == 5 for of_rank in seeds)  # one per step
@@ -125,6 +127,7 @@ def test_forked_ranks_compute_after_this_process_has_used_threads() -> None:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow  # starts three ranks
 def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> None:
     first, *others = trained
     for number in range(len(first)):

@@ -1,8 +1,7 @@
 /* Questions to the server, or to the answers that a page without a server has. */
 const page = crypto.getRandomValues(new Uint32Array(3)).join("-").slice(0, 40);
 const answers = new Map(), MOST = 200;
-const newest = new Map(); // the number of the newest question of each name
-const never = new Promise(() => {}); // for a question that a newer one of the same name replaces
+const newest = new Map(), never = new Promise(() => {});
 let saved = null; // of a page without a server: runs, sentences, answers
 
 export class Refused extends Error {}
@@ -38,16 +37,16 @@ async function send(name, body) {
   return reply;
 }
 
-/* The answer to a question; the same question has the same answer. A question that a newer one of its name replaces has none. */
+/* The answer to a question; the same question has the same answer, and one that a newer one of its name replaces has none. */
 export async function ask(name, body) {
-  const key = keyOf(name, body), number = (newest.get(name) ?? 0) + 1;
-  newest.set(name, number);
+  const key = keyOf(name, body);
+  newest.set(name, body);
   if (answers.has(key)) return answers.get(key);
   if (saved) throw new Refused("This page has no server. It shows only what was saved in it.");
   const answer = await (await send(name, body)).json();
   if (answers.size >= MOST) answers.delete(answers.keys().next().value);
   answers.set(key, answer);
-  return newest.get(name) === number ? answer : never;
+  return newest.get(name) === body ? answer : never;
 }
 
 export async function askPage(name, body) { return (await send(name, body)).blob(); }

@@ -32,7 +32,7 @@ async function show(version, accept) {
   document.body.setAttribute("aria-busy", "true");
   try {
     const answer = await ask("trace", bodyOf(version)), links = await goldLinks(version, answer);
-    if (mine !== newest) return; // a newer version is shown
+    if (mine !== newest) return;
     accept();
     traced = answer;
     gold = links;
