@@ -225,12 +225,17 @@ def compared(log_p_NV: Tensor, log_q_NV: Tensor, output_N: Tensor) -> tuple[Tens
     """Return whether the arg max is the same, log q − log p of the output, total variation and Jensen–Shannon divergence."""
     kept_N = log_p_NV.argmax(1) == log_q_NV.argmax(1)
     change_N = (log_q_NV - log_p_NV).gather(1, output_N[:, None])[:, 0]
+    variation_N = total_variation(log_p_NV, log_q_NV)
     p_NV, q_NV = log_p_NV.exp(), log_q_NV.exp()
-    variation_N = (p_NV - q_NV).abs().sum(1) / 2
     middle_NV = (p_NV + q_NV) / 2
     entropy = torch.special.entr
     divergence_N = (entropy(middle_NV) - (entropy(p_NV) + entropy(q_NV)) / 2).sum(1).clamp(min=0)
     return kept_N, change_N, variation_N, divergence_N
+
+
+def total_variation(log_p_NV: Tensor, log_q_NV: Tensor) -> Tensor:
+    """Return ½ Σ |p − q| of each row."""
+    return (log_p_NV.exp() - log_q_NV.exp()).abs().sum(1) / 2
 
 
 def _applies(kind: str, source_length: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
@@ -355,15 +360,16 @@ def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
             total_variation=float(values["total_variation"].mean()),
             jensen_shannon=float(values["jensen_shannon"].mean()),
             confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
-            by_largest=[*_by_largest(tokens.largest[used], values["total_variation"])],
+            by_largest=[*medians_by_largest(tokens.largest[used], values["total_variation"])],
         )
 
 
-def _by_largest(largest_N: Floats, variation_N: Floats) -> Iterator[tuple[float, float, int, float]]:
+def medians_by_largest(largest_N: Floats, value_N: Floats) -> Iterator[tuple[float, float, int, float]]:
+    """Yield (lower limit, upper limit, tokens, median value) of the tokens in each bin of the largest weight."""
     edges = (0.0, *BINS, 1.0)
     bin_N = np.digitize(largest_N, BINS)
     for index in range(len(BINS) + 1):
-        inside = variation_N[bin_N == index]
+        inside = value_N[bin_N == index]
         if len(inside):
             yield edges[index], edges[index + 1], len(inside), float(np.median(inside))
 

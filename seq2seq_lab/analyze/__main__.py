@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from seq2seq_lab.analyze.adversary import add_adversary
 from seq2seq_lab.analyze.aer import add_aer
 from seq2seq_lab.analyze.align import add_align
 from seq2seq_lab.analyze.attribute import add_attribute
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add_align(questions)
     add_aer(questions)
     add_intervene(questions)
+    add_adversary(questions)
     add_attribute(questions)
     add_counterfactuals(questions)
     return arguments

@@ -39,6 +39,14 @@ def add_intervene(questions: Any) -> None:
         help="step: one step is changed and the original continues; all: every step, with the reference as input; free: "
         "every step of the search (default: all three)",
     )
+    add_layer_and_head(arguments)
+    add_pictures(arguments, "the total variation by the largest attention weight")
+    arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
+    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
+def add_layer_and_head(arguments: argparse.ArgumentParser) -> None:
+    """Add the options that select which weights are changed, and what sees the change."""
     for name in ("layer", "head"):
         arguments.add_argument(
             f"--{name}", type=int, help=f"the only {name} of a Transformer to change, from 0"
@@ -48,9 +56,6 @@ def add_intervene(questions: Any) -> None:
         action="store_true",
         help="an attention function with a state computes it from the original weights (default: from the changed ones)",
     )
-    add_pictures(arguments, "the total variation by the largest attention weight")
-    arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
-    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
 
 
 def intervene(options: argparse.Namespace) -> None:
