@@ -63,6 +63,7 @@ from seq2seq_lab.training.trainer import Trainer
 log = logging.getLogger(__name__)
 
 DEV_RUN_EXAMPLES = 16
+FEW = 8  # examples with which the monitored metric is checked
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         task.evaluator(data.validation, model, compute, also=[monitor.name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
-    if not job.resume and type(monitor).unavailable is not Metric.unavailable:
-        with console.progress_bar("checking trainer.monitor, batches") as counted:
-            require_monitored(f"val/{monitor.name}", evaluators[0](counted=stop.checked(counted)).values)
+    if not job.resume:
+        check_monitor(task, monitor, data.validation, model, compute, stop)
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(
@@ -205,6 +205,31 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
             result, report.lines, task.commands, folder, logger.sync_command(), logger.url
         )
     return result
+
+
+def check_monitor(
+    task: Task, monitor: Metric, validation: Any, model: nn.Module, compute: Compute, stop: StopSignals
+) -> None:
+    """Refuse a monitored metric that the validation split or the model lacks, before training.
+
+    What a few examples do not have, such as unknown words, all of them may have.
+
+    Raises:
+        UserError: names the metric and those that can be monitored.
+    """
+    if (
+        monitor.name == (task.default_monitor or task.primary)
+        or type(monitor).unavailable is Metric.unavailable
+    ):
+        return
+    values: Mapping[str, float] = {}
+    for split in (*([validation.first(FEW)] if hasattr(validation, "first") else []), validation):
+        evaluate = task.evaluator(split, model, compute, also=[monitor.name])
+        with console.progress_bar("checking trainer.monitor, batches") as counted, stop.evaluation():
+            values = evaluate(counted=stop.checked(counted)).values
+        if f"val/{monitor.name}" in values:
+            return
+    require_monitored(f"val/{monitor.name}", values)
 
 
 def find_origin(job: Job, ranks: Ranks) -> Origin:

@@ -884,12 +884,44 @@ class TestSettings:
         with pytest.raises(UserError, match="at least one test set"):
             start(tmp_path)
 
-    def test_a_monitored_metric_that_validation_lacks_is_refused_before_training(
-        self, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("monitor", "model", "evaluated"),
+        [
+            (None, "attn", []),
+            ("val/loss_teacher_forced", "attn", []),
+            ("val/aer", "attn", [8]),
+            ("val/aer", "vanilla", [8, 16]),
+        ],
+    )
+    def test_a_monitored_metric_is_checked_before_training_if_it_can_be_missing(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        monitor: str | None,
+        model: str,
+        evaluated: list[int],
     ) -> None:
-        with pytest.raises(UserError, match=r"trainer\.monitor=val/aer: .* Values: .*val/bleu"):
-            start(tmp_path, "model=vanilla", "model.encoder_hidden_size=16", "trainer.monitor=val/aer")
-        assert not (tmp_path / "checkpoints").exists()
+        sizes = []
+        evaluator = TranslationTask.evaluator
+
+        def record(task: Any, split: Any, *arguments: Any, **settings: Any) -> Any:
+            made = evaluator(task, split, *arguments, **settings)
+
+            def evaluate(**options: Any) -> Any:
+                sizes.append(len(split.text))
+                return made(**options)
+
+            return evaluate
+
+        monkeypatch.setattr(TranslationTask, "evaluator", record)
+        stop_at(monkeypatch, 0, RuntimeError("the first step"))
+        expected = (
+            r"trainer\.monitor=val/aer: .* Values: .*val/bleu" if model == "vanilla" else "the first step"
+        )
+        settings = () if monitor is None else (f"trainer.monitor={monitor}",)
+        with pytest.raises((UserError, RuntimeError), match=expected):
+            start(tmp_path, f"model={model}", "model.encoder_hidden_size=16", *settings)
+        assert sizes == evaluated
 
     def test_test_sets_never_share_a_name(self) -> None:
         prefixes = prefixes_of_tests(["a", "x", "test_x", "test_y"])

@@ -7,6 +7,7 @@ Only this step is changed; see scope `step` of `interventions`. What it finds is
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.analysis.changes import ChangedModel, Rows, keep
+from seq2seq_lab.analysis.changes import ChangedModel, Kind, Rows, keep
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.interventions import CLASSES, classes_of, medians_by_largest, total_variation
+from seq2seq_lab.analysis.interventions import (
+    classes_of,
+    jensen_shannon,
+    masks_of_classes,
+    medians_by_largest,
+    total_variation,
+)
+from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import confidence_interval, ratio
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.counter_rng import uniform as draw
+from seq2seq_lab.runtime.memory import evaluation_context
 
-LIMIT = 0.01  # of the total variation
-STEPS = 500
 # The first logits of each start: log α times the first number, plus a number between ± the second one.
 STARTS = ((1.0, 4.0), (0.5, 4.0), (0.0, 4.0), (0.0, 0.1))
 LOWEST = -10.0  # of log α at a start
@@ -37,7 +44,7 @@ Part = tuple[Floats, Floats, Floats, list[str], int]
 
 
 @dataclass(frozen=True)
-class Disagreement:
+class AdversarialAttention:
     """How far the adversary moves the attention of the tokens of one class of words.
 
     Attributes:
@@ -47,7 +54,8 @@ class Disagreement:
             heads the mean over them.
         confidence: half the width of its 95% interval (bootstrap over sentences).
         variation: the mean total variation of the predictions.
-        by_largest: the median divergence by the largest weight of α, as (lower limit, upper limit, tokens, median).
+        by_largest: the median divergence by the largest weight of α, as (lower limit, upper limit, tokens, median); of
+            several layers and heads by the mean of their largest weights.
     """
 
     word_class: str
@@ -58,25 +66,26 @@ class Disagreement:
     by_largest: Sequence[tuple[float, float, int, float]]
 
 
-def disagreements(
+def adversarial_attention(
     model: Seq2Seq,
     forced: Forced,
     *,
     gold: Sequence[Gold] | None = None,
-    limit: float = LIMIT,
-    steps: int = STEPS,
+    limit: float,
+    steps: int,
     seed: int = 1,
     counted: Callable[[int, int], None] | None = None,
     **options: Any,
-) -> list[Disagreement]:
+) -> list[AdversarialAttention]:
     """Return how far the adversary moves the attention of the tokens of given outputs, by class of words; in float32.
 
     Args:
         gold: the word classes of the pairs.
+        limit: of the total variation.
         steps: the number of steps of Adam for each token.
         seed: of the first logits.
         counted: called with the numbers of finished and of all steps of the decoder.
-        options: `layer`, `head` and `seen` of `ChangedModel`.
+        options: `layer` and `head` of `ChangedModel`.
 
     Raises:
         UserError: a model without attention.
@@ -87,27 +96,30 @@ def disagreements(
     total, done = sum(int(lengths_N[index].max()) for index in forced.plan), 0
     for index in forced.plan:
         batch = forced.batch(index)
-        found_3BT = torch.zeros(3, *batch.inputs_BT.shape)
-        with torch.no_grad():
+        values_3BT = torch.zeros(3, *batch.inputs_BT.shape)
+        with torch.no_grad(), evaluation_context(batch, Precision.fp32, forced.compute.device):
             state, source = plain.start(batch)
-        for t, token_B in enumerate(batch.inputs_BT.unbind(1)):
-            with torch.no_grad():
-                log_probs_BV, after, weights_BS = plain.step(token_B, state, source)
-            assert weights_BS is not None
-            real_N = (lengths_N[index] > t).nonzero()[:, 0]
-            own_N = real_N.to(token_B.device)
-            now = token_B[own_N], state.select(own_N), source.select(own_N)
-            adversary = Adversary(model, *now, log_probs_BV[own_N], seed, options)
-            divergence_N, variation_N, _ = adversary.search(limit, steps)
-            found_3BT[:, real_N, t] = torch.stack(
-                [divergence_N, variation_N, weights_BS[own_N].amax(1)]
-            ).cpu()
-            state, done = after, done + 1
-            if counted is not None:
-                counted(done, total)
+            for t, token_B in enumerate(batch.inputs_BT.unbind(1)):
+                log_probs_BV, after, _ = plain.step(token_B, state, source, with_weights=False)
+                row_N = (lengths_N[index] > t).nonzero()[:, 0]
+                own_N = row_N.to(token_B.device)
+                search = Adversary(
+                    model,
+                    token_N=token_B[own_N],
+                    state=state.select(own_N),
+                    source=source.select(own_N),
+                    log_probs_NV=log_probs_BV[own_N],
+                    seed=seed,
+                    options=options,
+                )
+                divergence_N, variation_N, _ = search.search(limit, steps)
+                values_3BT[:, row_N, t] = torch.stack([divergence_N, variation_N, search.largest_N]).cpu()
+                state, done = after, done + 1
+                if counted is not None:
+                    counted(done, total)
         for row, i in enumerate(index.tolist()):
             own = classes_of(forced, i, None if gold is None else gold[i])
-            divergence_T, variation_T, largest_T = found_3BT[:, row, : len(own)].numpy()
+            divergence_T, variation_T, largest_T = values_3BT[:, row, : len(own)].numpy()
             parts.append((divergence_T, variation_T, largest_T, own, i))
     return [*_by_class(parts)]
 
@@ -119,12 +131,13 @@ class Adversary:
         token_N, state, source: the arguments of `ChangedModel.step`.
         log_probs_NV: the prediction without a change.
         seed: of the first logits.
-        options: see `disagreements`.
+        options: see `adversarial_attention`.
     """
 
     def __init__(
         self,
         model: Seq2Seq,
+        *,
         token_N: Tensor,
         state: Any,
         source: Any,
@@ -139,7 +152,6 @@ class Adversary:
             state.select(index_M),
             source.select(index_M),
         )
-        self.log_probs_MV = log_probs_NV[index_M]
         calls: list[Tensor] = []
         rows_of: list[Rows] = []
 
@@ -149,8 +161,10 @@ class Adversary:
             return weights_MS
 
         with torch.no_grad():
-            self._log_probs(record)
+            self._probs(record)
         self.weights_CMS, self.rows = torch.stack(calls), rows_of[0]  # C: layers and heads
+        self.largest_N = self.weights_CMS[:, : len(token_N)].amax(2).mean(0)
+        self.probs_MV = log_probs_NV[index_M].exp()
         self.first_logits_CMS = torch.stack([self._first_logits(rows, seed) for rows in rows_of])
 
     def _first_logits(self, rows: Rows, seed: int) -> Tensor:
@@ -163,11 +177,11 @@ class Adversary:
         share_M1, width_M1 = (weights_MS.new_tensor(each)[start_M1] for each in zip(*STARTS, strict=True))
         return share_M1 * weights_MS.log().clamp(min=LOWEST) + width_M1 * (2 * draws_MS - 1)
 
-    def _log_probs(self, kind: Any) -> Tensor:
+    def _probs(self, kind: Kind) -> Tensor:
         """Return the prediction with weights that are changed."""
         changed = ChangedModel(self.model, kind, **self.options)
         log_probs_MV, _, _ = changed.step(self.token_M, self.state, self.source)
-        return log_probs_MV
+        return log_probs_MV.exp()
 
     def search(self, limit: float, steps: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the largest divergence_N within the limit, the total variation_N there, and the weights_CNS α̃."""
@@ -177,10 +191,11 @@ class Adversary:
         divergence_M = weights_CMS.new_zeros(len(self.token_M))
         variation_M = torch.zeros_like(divergence_M)
         for _ in range(steps):
-            with torch.enable_grad():
+            # cuDNN has no backward pass in evaluation mode.
+            with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
                 tried_CMS = logits_CMS.masked_fill(~self.rows.real_NS, -torch.inf).softmax(2)
-                log_probs_MV = self._log_probs(lambda _, rows, tried_CMS=tried_CMS: tried_CMS[rows.call])
-                moved_M = total_variation(self.log_probs_MV, log_probs_MV)
+                probs_MV = self._probs(partial(of_call, tried_CMS))
+                moved_M = total_variation(self.probs_MV, probs_MV)
                 apart_M = jensen_shannon(self.weights_CMS, tried_CMS).mean(0)
                 loss = (PENALTY * (moved_M - limit).clamp(min=0) - apart_M).sum()
                 (logits_CMS.grad,) = torch.autograd.grad(loss, [logits_CMS])
@@ -195,24 +210,19 @@ class Adversary:
         return divergence_N, variation_M[best_N], weights_CMS[:, best_N]
 
 
-def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
-    """Return the Jensen–Shannon divergence over the last dimension in nats, with a gradient also where p = 0."""
-
-    def entropy(x: Tensor) -> Tensor:
-        return -torch.xlogy(x, x.clamp(min=torch.finfo(x.dtype).tiny)).sum(-1)
-
-    return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+def of_call(weights_CNS: Tensor, _: Tensor, rows: Rows) -> Tensor:
+    """A kind of change: the given weights of each layer and head."""
+    return weights_CNS[rows.call]
 
 
-def _by_class(parts: Sequence[Part]) -> Iterator[Disagreement]:
+def _by_class(parts: Sequence[Part]) -> Iterator[AdversarialAttention]:
     columns = [np.concatenate([part[i] for part in parts]).astype(np.float64) for i in range(3)]
-    classes = np.array([one for part in parts for one in part[3]])
+    classes = [one for part in parts for one in part[3]]
     sentence_N = np.repeat([part[4] for part in parts], [len(part[3]) for part in parts])
-    for name in ("all", *(one for one in CLASSES if (classes == one).any())):
-        used = np.ones(len(classes), np.bool_) if name == "all" else classes == name
+    for name, used in masks_of_classes(classes):
         divergence_N, variation_N, largest_N = (column[used] for column in columns)
         sums = np.column_stack([divergence_N, np.ones(len(divergence_N))])
-        yield Disagreement(
+        yield AdversarialAttention(
             word_class=name,
             tokens=len(divergence_N),
             divergence=float(divergence_N.mean()),

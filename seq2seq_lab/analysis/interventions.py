@@ -225,17 +225,22 @@ def compared(log_p_NV: Tensor, log_q_NV: Tensor, output_N: Tensor) -> tuple[Tens
     """Return whether the arg max is the same, log q − log p of the output, total variation and Jensen–Shannon divergence."""
     kept_N = log_p_NV.argmax(1) == log_q_NV.argmax(1)
     change_N = (log_q_NV - log_p_NV).gather(1, output_N[:, None])[:, 0]
-    variation_N = total_variation(log_p_NV, log_q_NV)
     p_NV, q_NV = log_p_NV.exp(), log_q_NV.exp()
-    middle_NV = (p_NV + q_NV) / 2
-    entropy = torch.special.entr
-    divergence_N = (entropy(middle_NV) - (entropy(p_NV) + entropy(q_NV)) / 2).sum(1).clamp(min=0)
-    return kept_N, change_N, variation_N, divergence_N
+    return kept_N, change_N, total_variation(p_NV, q_NV), jensen_shannon(p_NV, q_NV)
 
 
-def total_variation(log_p_NV: Tensor, log_q_NV: Tensor) -> Tensor:
-    """Return ½ Σ |p − q| of each row."""
-    return (log_p_NV.exp() - log_q_NV.exp()).abs().sum(1) / 2
+def total_variation(p: Tensor, q: Tensor) -> Tensor:
+    """Return ½ Σ |p − q| over the last dimension."""
+    return (p - q).abs().sum(-1) / 2
+
+
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """Return the Jensen–Shannon divergence over the last dimension in nats, with a finite gradient also where p = q = 0."""
+
+    def entropy(x: Tensor) -> Tensor:
+        return -torch.xlogy(x, x.clamp(min=torch.finfo(x.dtype).tiny))
+
+    return (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).sum(-1).clamp(min=0)
 
 
 def _applies(kind: str, source_length: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
@@ -336,10 +341,7 @@ def _share_only(effect: Effect) -> Effect:
 
 
 def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
-    classes = np.array(tokens.classes)
-    present = [name for name in CLASSES if (classes == name).any()]
-    for name in ("all", *present):
-        of_class = np.ones(len(classes), np.bool_) if name == "all" else classes == name
+    for name, of_class in masks_of_classes(tokens.classes):
         used = of_class & tokens.changed
         if not used.any():
             continue
@@ -362,6 +364,13 @@ def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
             confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
             by_largest=[*medians_by_largest(tokens.largest[used], values["total_variation"])],
         )
+
+
+def masks_of_classes(classes: Sequence[str]) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """Yield "all" and each class of `CLASSES` that occurs, with whether each token belongs to it."""
+    names = np.array(classes)
+    yield "all", np.ones(len(names), np.bool_)
+    yield from ((name, names == name) for name in CLASSES if (names == name).any())
 
 
 def medians_by_largest(largest_N: Floats, value_N: Floats) -> Iterator[tuple[float, float, int, float]]:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, require_float32, selected_test_set
+from seq2seq_lab.analyze.common import (
+    add_question,
+    add_test_set,
+    forced_pairs,
+    require_float32,
+    selected_test_set,
+)
 from seq2seq_lab.analyze.intervene import add_layer_and_head
 from seq2seq_lab.errors import print_visible, require
 from seq2seq_lab.evaluate import open_run
@@ -44,34 +50,33 @@ def adversary(options: argparse.Namespace) -> None:
     Raises:
         UserError: an option out of range, or a model without attention to text.
     """
-    from seq2seq_lab.analysis.adversary import disagreements
+    from seq2seq_lab.analysis.adversary import adversarial_attention
 
     require(0 < options.limit < 1, "--limit", options.limit, "a number between 0 and 1")
     require(options.steps >= 1, "--steps", options.steps, "1 or more")
     require_float32(options, "the adversary, which is computed in float32")
     run = open_run(options, options.changes)
-    split = selected_test_set(run, options)
+    forced, gold = forced_pairs(run, selected_test_set(run, options), options.question)
     with progress_bar("Adversary, steps of the decoder") as counted:
-        found = disagreements(
+        found = adversarial_attention(
             run.model,
-            run.forced([*split.text.source], [*split.text.target]),
-            gold=split.text.gold,
+            forced,
+            gold=gold,
             limit=options.limit,
             steps=options.steps,
             seed=options.seed,
             counted=counted,
             layer=options.layer,
             head=options.head,
-            seen=not options.unseen,
         )
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps(asdict(one)))
         return
-    print_disagreements(found, options.limit)
+    print_divergences(found, options.limit)
 
 
-def print_disagreements(found: Sequence[Any], limit: float) -> None:
+def print_divergences(found: Sequence[Any], limit: float) -> None:
     """Print a row for each class of words, with the medians by the largest weight."""
     limits = [(low, high) for low, high, *_ in found[0].by_largest]
     rows = []
@@ -83,6 +88,6 @@ def print_disagreements(found: Sequence[Any], limit: float) -> None:
     title = f"Divergence of weights with the same prediction (total variation ≤ {limit:g})"
     print_table(title, heads, rows, len(heads) - 1)
     print_prose(
-        "Jensen–Shannon divergence in nats, between 0 and 0.693: the mean, and the median by the largest weight. There may "
-        "be larger ones."
+        "Jensen–Shannon divergence in nats, between 0 and 0.693: the mean, and the median by the largest weight. The search "
+        "can miss larger divergences."
     )

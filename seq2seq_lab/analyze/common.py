@@ -65,6 +65,19 @@ def selected_test_set(run: Any, options: argparse.Namespace) -> Any:
     return split if options.first is None else split.first(options.first)
 
 
+def forced_pairs(run: Any, split: Any, question: str) -> tuple[Any, Any]:
+    """Return the pairs of a test set as given outputs (`Forced`), and their gold alignments or None.
+
+    Raises:
+        UserError: the test set has no pairs of texts.
+    """
+    from seq2seq_lab.data.corpus import ParallelText
+
+    if not isinstance(split.text, ParallelText):
+        raise UserError(f"{question} needs pairs of texts. Give a run of task=translation or task=dialogue.")
+    return run.forced([*split.text.source], [*split.text.target]), split.text.gold
+
+
 def influences_of(run: Any, split: Any, per_word: int, seed: int) -> Any:
     """Return what each reference word of a test set depends on; see `CounterfactualDataset.influences`.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_question, add_test_set, forced_pairs, selected_test_set
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import print_visible, require
 from seq2seq_lab.evaluate import open_run
@@ -40,22 +40,22 @@ def add_intervene(questions: Any) -> None:
         "every step of the search (default: all three)",
     )
     add_layer_and_head(arguments)
+    arguments.add_argument(
+        "--unseen",
+        action="store_true",
+        help="an attention function with a state computes it from the original weights (default: from the changed ones)",
+    )
     add_pictures(arguments, "the total variation by the largest attention weight")
     arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
     arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
 
 
 def add_layer_and_head(arguments: argparse.ArgumentParser) -> None:
-    """Add the options that select which weights are changed, and what sees the change."""
+    """Add the options that select which weights are changed."""
     for name in ("layer", "head"):
         arguments.add_argument(
             f"--{name}", type=int, help=f"the only {name} of a Transformer to change, from 0"
         )
-    arguments.add_argument(
-        "--unseen",
-        action="store_true",
-        help="an attention function with a state computes it from the original weights (default: from the changed ones)",
-    )
 
 
 def intervene(options: argparse.Namespace) -> None:
@@ -71,8 +71,7 @@ def intervene(options: argparse.Namespace) -> None:
         require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
     run = open_run(options, options.changes)
     split = selected_test_set(run, options)
-    forced = run.forced([*split.text.source], [*split.text.target])
-    gold = split.text.gold
+    forced, gold = forced_pairs(run, split, options.question)
     asked = (
         options.kinds.split(",")
         if options.kinds

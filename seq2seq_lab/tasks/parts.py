@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.inheritance import GROUPS
 from seq2seq_lab.config.schema import TASK_GROUPS, Config
 from seq2seq_lab.config.slots import Kind, Part, check_slot, locate, part
 from seq2seq_lab.data.corpus import Dataset
@@ -54,10 +55,12 @@ def check_groups(config: Config) -> None:
     used = target.uses
     for group in TASK_GROUPS:
         slot = getattr(config, group)
-        if (slot is None) is (group in used) and config.init_from is not None and config.init_part is None:
+        inherited = config.init_from is not None and config.init_part is None and group in GROUPS
+        if inherited and (slot is None) is (group in used):
+            parts = "source_embedding,encoder" if "encoder" in used else "target_embedding,decoder.layers"
             raise UserError(
-                f"init_from={config.init_from}: {task} {'needs' if slot is None else 'has no'} {group}, unlike the model of "
-                f"this run. Name the parts to start from, such as init_part=[source_embedding,encoder]."
+                f"init_from={config.init_from}: {task} {'needs' if slot is None else 'does not use'} {group}, unlike this "
+                f"run. Name the parts of its model to start from, such as init_part=[{parts}]."
             )
         if slot is None and group in used:
             raise UserError(

@@ -2,6 +2,8 @@
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import torch
 from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from torch import Tensor
 
-from seq2seq_lab.analysis.adversary import Adversary, disagreements
+import seq2seq_lab
+from seq2seq_lab.analysis.adversary import Adversary, adversarial_attention
 from seq2seq_lab.analysis.changes import ChangedModel, Rows, keep
 from seq2seq_lab.analyze import __main__ as analyze
 
@@ -17,7 +20,6 @@ MODELS = [
     *(("luong", "additive"), ("luong_feeding", "coverage"), ("bahdanau", "additive")),
     *(("conditional", "location_sensitive"), ("transformer", "scaled_dot")),
 ]
-SETTINGS = {"layer": None, "head": None, "seen": True}
 
 
 def slow_divergence(p: Tensor, q: Tensor) -> float:
@@ -30,18 +32,35 @@ def slow_divergence(p: Tensor, q: Tensor) -> float:
     )
 
 
-@pytest.mark.parametrize(("decoder", "attention"), MODELS)
-def test_the_weights_that_are_found_keep_the_prediction(decoder: str, attention: str) -> None:
-    run = demo_with(decoder, attention)
-    batch = run.forced(SOURCES[:3], TARGETS[:3]).batch(torch.arange(3))
+def searched(run: Any, count: int, step: int = 0, **options: int) -> tuple[Adversary, Tensor, Any, Any]:
+    """The search at one step of the first pairs, with the arguments of that step."""
+    forced = run.forced(SOURCES[:count], TARGETS[:count])
+    batch = forced.batch(forced.plan[0])
     plain = ChangedModel(run.model, keep)
     with torch.no_grad():
         state, source = plain.start(batch)
-        _, state, _ = plain.step(batch.inputs_BT[:, 0], state, source)
-        token_B = batch.inputs_BT[:, 1]
-        log_p_BV, _, _ = plain.step(token_B, state, source)
-    search = Adversary(run.model, token_B, state, source, log_p_BV, 1, SETTINGS)
-    divergence_B, variation_B, other_CBS = search.search(0.01, 60)
+        for token_B in batch.inputs_BT.unbind(1)[: step + 1]:
+            before = state
+            log_probs_BV, state, _ = plain.step(token_B, before, source)
+    search = Adversary(
+        run.model,
+        token_N=token_B,
+        state=before,
+        source=source,
+        log_probs_NV=log_probs_BV,
+        seed=1,
+        options=options,
+    )
+    return search, token_B, before, source
+
+
+@pytest.mark.parametrize(
+    ("decoder", "attention", "limit"), [*((*one, 0.01) for one in MODELS), (*MODELS[0], 0.1)]
+)
+def test_the_weights_that_are_found_keep_the_prediction(decoder: str, attention: str, limit: float) -> None:
+    run = demo_with(decoder, attention)
+    search, token_B, state, source = searched(run, 3, step=1)
+    divergence_B, variation_B, other_CBS = search.search(limit, 60)
     unchanged: list[Tensor] = []
 
     def exchange(weights_BS: Tensor, rows: Rows) -> Tensor:
@@ -49,61 +68,53 @@ def test_the_weights_that_are_found_keep_the_prediction(decoder: str, attention:
         return other_CBS[rows.call]
 
     with torch.no_grad():
-        log_q_BV, _, _ = ChangedModel(run.model, exchange).step(token_B, state, source)
+        before_BV, _, _ = ChangedModel(run.model, keep).step(token_B, state, source)
+        after_BV, _, _ = ChangedModel(run.model, exchange).step(token_B, state, source)
     assert len(unchanged) == len(other_CBS) == (2 if decoder == "transformer" else 1)
     np.testing.assert_allclose(other_CBS.sum(2), 1, atol=1e-6)
+    np.testing.assert_allclose(search.largest_N, torch.stack(unchanged).amax(2).mean(0), atol=1e-6)
     for row, length in enumerate(source.lengths_B.tolist()):
         assert not other_CBS[:, row, length:].any()
-        moved = float((log_p_BV[row].double().exp() - log_q_BV[row].double().exp()).abs().sum() / 2)
+        moved = float((before_BV[row].double().exp() - after_BV[row].double().exp()).abs().sum() / 2)
         assert moved == pytest.approx(float(variation_B[row]), abs=1e-5)
-        assert moved <= 0.01 + 1e-5
+        assert moved <= limit + 1e-5
         apart = [slow_divergence(p[row], q[row]) for p, q in zip(unchanged, other_CBS, strict=True)]
         assert np.mean(apart) == pytest.approx(float(divergence_B[row]), abs=1e-5)
-        assert divergence_B[row] > 0.01
+        assert divergence_B[row] > limit / 2
+
+
+def test_one_head_is_changed() -> None:
+    run = demo_with("transformer", "scaled_dot")
+    both, one = searched(run, 2)[0], searched(run, 2, head=1)[0]
+    assert torch.equal(one.weights_CMS, both.weights_CMS[1:])
 
 
 def test_where_the_prediction_needs_no_attention_the_largest_divergence_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The divergence of α and α̃ is convex in α̃: it is largest where α̃ has one weight."""
-    run = demo()
-    batch = run.forced(SOURCES[:2], TARGETS[:2]).batch(torch.arange(2))
-    plain = ChangedModel(run.model, keep)
-    state, source = plain.start(batch)
-    log_p_BV, _, weights_BS = plain.step(batch.inputs_BT[:, 0], state, source)
-    assert weights_BS is not None
-    search = Adversary(run.model, batch.inputs_BT[:, 0], state, source, log_p_BV.detach(), 1, SETTINGS)
-    without = search.log_probs_MV + 0 * search.first_logits_CMS.sum()
-    monkeypatch.setattr(search, "_log_probs", lambda kind: without)
+    search, _, _, source = searched(demo(), 2)
+    monkeypatch.setattr(search, "_probs", lambda kind: search.probs_MV)
     divergence_B, variation_B, _ = search.search(0.01, 300)
     assert not variation_B.any()
     for row, length in enumerate(source.lengths_B.tolist()):
-        largest = max(
-            slow_divergence(weights_BS[row], one) for one in torch.eye(weights_BS.shape[1])[:length]
-        )
+        weights_S = search.weights_CMS[0, row]
+        largest = max(slow_divergence(weights_S, one) for one in torch.eye(len(weights_S))[:length])
         assert float(divergence_B[row]) == pytest.approx(largest, rel=0.01)
 
 
 def test_a_pair_alone_has_the_divergences_that_it_has_among_others() -> None:
     run = demo_with("bahdanau", "additive")
-    found = []
-    for count in (1, 3):
-        forced = run.forced(SOURCES[:count], TARGETS[:count])
-        batch = forced.batch(forced.plan[0])
-        state, source = ChangedModel(run.model, keep).start(batch)
-        token_B = batch.inputs_BT[:, 0]
-        log_p_BV, _, _ = ChangedModel(run.model, keep).step(token_B, state, source)
-        search = Adversary(run.model, token_B, state, source, log_p_BV.detach(), 1, SETTINGS)
-        found.append(search.search(0.01, 20)[0][0])
-    assert float(found[0]) == pytest.approx(float(found[1]), abs=1e-4)
+    alone, among = (searched(run, count)[0].search(0.01, 20)[0][0] for count in (1, 3))
+    assert float(alone) == pytest.approx(float(among), abs=1e-4)
 
 
 def test_the_classes_are_parts_of_the_whole() -> None:
     run = demo()
     counts = []
     forced = run.forced(SOURCES[:2], TARGETS[:2])
-    every, *classes = disagreements(
-        run.model, forced, steps=5, counted=lambda done, total: counts.append((done, total))
+    every, *classes = adversarial_attention(
+        run.model, forced, limit=0.01, steps=5, counted=lambda done, total: counts.append((done, total))
     )
     tokens = [len(forced.tokenizer.spans(line)) + 1 for line in TARGETS[:2]]
     assert every.tokens == sum(one.tokens for one in classes) == sum(tokens)
@@ -124,7 +135,28 @@ def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     for one in found:
         assert f"{one['divergence']:.3f} ±" in printed
-    for wrong in (["--limit", "1.5"], ["--steps", "0"], ["--precision", "bf16"], ["--head", "1"]):
+    for wrong, message in {
+        ("--limit", "1.5"): "--limit=1.5",
+        ("--steps", "0"): "--steps=0",
+        ("--precision", "bf16"): "--precision=bf16",
+        ("--head", "1"): "head=1",
+    }.items():
         with pytest.raises(SystemExit):
             analyze.main([*line, *wrong])
-        assert wrong[0].lstrip("-") in capsys.readouterr().err
+        assert message in capsys.readouterr().err
+
+
+def test_a_run_without_pairs_of_texts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("dataset.train=40", "dataset.validation=8", "dataset.test=8", "model.num_layers=1")
+    settings = (
+        "task=language_model",
+        *sizes,
+        "trainer.fast_dev_run=true",
+        "trainer.device=cpu",
+        "logger=none",
+    )
+    run = seq2seq_lab.train(settings, tmp_path / "run")
+    for question in ("adversary", "intervene"):
+        with pytest.raises(SystemExit):
+            analyze.main([question, str(run.folder), "--first", "1"])
+        assert f"{question} needs pairs of texts" in capsys.readouterr().err

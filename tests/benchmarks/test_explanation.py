@@ -114,6 +114,12 @@ def test_nothing_is_said_of_tested_cells_while_seeds_are_missing(
     assert len(rows_of(found["described"])) == 2 + cells
 
 
+def test_multi30k_is_shown_when_its_seeds_are_recorded(lines: list[Line]) -> None:
+    found = parts([one for one in lines if one.seed != 3 or "multi30k" not in one.command])
+    assert found["multi30k"] == [explanation.UNFINISHED]
+    assert len(rows_of(found["tested"])) == 2 + 6
+
+
 def test_the_page_has_all_parts() -> None:
     text = RESULTS.with_name("explanation.md").read_text("utf-8")
     for name in ("described", "tested", "answers", "errors", "multi30k"):

@@ -12,12 +12,14 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from demo_models import DATA
 from small_models import WITHOUT_ATTENTION, batch_of, random_sentences, small_config, small_model, values_of
 from torch import nn
 
 import seq2seq_lab
 from benchmarks import learners
 from benchmarks.learners import LEARNING_RATE, Package, synthetic
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.config.schema import Precision, origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import plan_epoch
@@ -217,3 +219,18 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     assert command_line.run(f"resume={cut}", "trainer.max_steps=6") == 0
     assert len(losses_of(whole)) == 6
     assert losses_of(cut) == pytest.approx(losses_of(whole), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("question", "options"),
+    [("attribute", ["--methods", "grad_x_input"]), ("adversary", ["--steps", "2"])],
+    ids=["attribute", "adversary"],
+)
+def test_questions_that_need_gradients(
+    question: str, options: list[str], gpu: torch.device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The decoder of `demo` has a recurrent step after attention."""
+    analyze.main(
+        [question, "demo", *DATA, "--first", "1", "--device", gpu.type, "--format", "jsonl", *options]
+    )
+    assert [*map(json.loads, capsys.readouterr().out.splitlines())]

@@ -130,7 +130,7 @@ def test_what_is_given_wins_over_what_is_inherited(translation: Path) -> None:
     ("given", "named"),
     [
         ((BOTH.replace("encoder]", "encodr]"),), ["init_part=encodr", "Did you mean 'encoder'?", "source_embedding"]),
-        ((), ["init_from=", "ClassificationTask has no decoder", "init_part=[source_embedding,encoder]"]),
+        ((), ["init_from=", "ClassificationTask does not use decoder", "init_part=[source_embedding,encoder]"]),
         (("init_part=decoder",), ["init_part=decoder is not a part of the model of ClassificationTask"]),
         (
             ("init_part=target_embedding",),
@@ -155,6 +155,15 @@ def test_what_cannot_be_copied_is_refused(
     error = capsys.readouterr().err
     for word in named:
         assert word in error
+
+
+def test_the_parts_that_the_task_uses_are_named(
+    translation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(f"init_from={translation}", "task=language_model", *SMALL) == 2
+    error = capsys.readouterr().err
+    assert "LanguageModelTask does not use encoder" in error
+    assert "init_part=[target_embedding,decoder.layers]" in error
 
 
 def test_a_study_varies_the_parts(translation: Path, capsys: pytest.CaptureFixture[str]) -> None:

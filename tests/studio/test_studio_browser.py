@@ -184,7 +184,7 @@ def test_by_keyboard(page: Any) -> None:
 @pytest.mark.parametrize("page", [WIDE], indirect=True)
 @pytest.mark.parametrize("newer", ["where is the dog?", SENTENCE], ids=["asked", "known"])
 def test_the_newest_sentence_is_shown(page: Any, monkeypatch: pytest.MonkeyPatch, newer: str) -> None:
-    """The server ends an older question for a newer one; its answer is not shown after an answer that the page has."""
+    """The server ends an older question when it gets a newer one. The page does not show an answer to an older question."""
     begun, go_on = threading.Event(), threading.Event()
     expected = demo().trace(newer).outputs[0].text
 
@@ -212,6 +212,24 @@ def test_the_newest_sentence_is_shown(page: Any, monkeypatch: pytest.MonkeyPatch
     settled(page)
     assert older.value.status == (200 if newer == SENTENCE else 204)
     assert (page.input_value("#sentence"), output(page)) == (newer, expected)
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_the_newest_question_is_sent_again_if_an_older_one_came_later(page: Any) -> None:
+    sent = []
+
+    def answer(route: Any) -> None:
+        sent.append(route.request.url)
+        if len(sent) == 1:
+            route.fulfill(status=204)
+        else:
+            route.continue_()
+
+    page.route("**/api/trace", answer)
+    ask(page, "where is the dog?")
+    page.unroute("**/api/trace")
+    assert len(sent) == 2
+    assert output(page) == demo().trace("where is the dog?").outputs[0].text
 
 
 def test_the_address_has_the_state_without_the_token(page: Any, client: Client) -> None:

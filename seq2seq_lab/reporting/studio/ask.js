@@ -1,7 +1,7 @@
 /* Questions to the server, or to the answers that a page without a server has. */
 const page = crypto.getRandomValues(new Uint32Array(3)).join("-").slice(0, 40);
 const answers = new Map(), MOST = 200;
-const newest = new Map(), never = new Promise(() => {});
+const newest = new Map(); // bodies by name
 let saved = null; // of a page without a server: runs, sentences, answers
 
 export class Refused extends Error {}
@@ -32,21 +32,25 @@ async function send(name, body) {
     noAnswer();
     throw new Refused("");
   }
-  if (reply.status === 204) return never;
-  if (!reply.ok) throw new Refused(await reply.text());
+  if (reply.status === 204 && newest.get(name) === body) return send(name, body); // an older one came later
+  if (reply.status !== 200) throw new Refused(await reply.text());
   return reply;
 }
 
-/* The answer to a question; the same question has the same answer, and one that a newer one of its name replaces has none. */
+/* The answer to a question; none if a newer one with the same name replaces it. */
 export async function ask(name, body) {
   const key = keyOf(name, body);
   newest.set(name, body);
   if (answers.has(key)) return answers.get(key);
   if (saved) throw new Refused("This page has no server. It shows only what was saved in it.");
-  const answer = await (await send(name, body)).json();
-  if (answers.size >= MOST) answers.delete(answers.keys().next().value);
-  answers.set(key, answer);
-  return newest.get(name) === body ? answer : never;
+  try {
+    const answer = await (await send(name, body)).json();
+    if (answers.size >= MOST) answers.delete(answers.keys().next().value);
+    answers.set(key, answer);
+  } catch (error) {
+    if (newest.get(name) === body) throw error;
+  }
+  return newest.get(name) === body ? answers.get(key) : new Promise(() => {});
 }
 
 export async function askPage(name, body) { return (await send(name, body)).blob(); }

@@ -37,19 +37,19 @@ async function show(version, accept) {
     traced = answer;
     gold = links;
     version.logProb = answer.outputs[0]?.log_prob ?? null;
-    at("problem").hidden = true;
+    problem("");
     step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
     keepFocus(draw);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (mine === newest && error.message) problem(error.message);
+    problem(error.message);
   } finally {
     if (mine === newest) document.body.removeAttribute("aria-busy");
   }
 }
 
 function problem(text) {
-  at("problem").hidden = false;
+  at("problem").hidden = !text;
   at("problem").textContent = text;
 }
 
