@@ -33,7 +33,7 @@ def slow_divergence(p: Tensor, q: Tensor) -> float:
 
 
 def searched(run: Any, count: int, step: int = 0, **options: int) -> tuple[Adversary, Tensor, Any, Any]:
-    """The search at one step of the first pairs, with the arguments of that step."""
+    """Return the search for one step of the first pairs, with the token, the state and the source of this step."""
     forced = run.forced(SOURCES[:count], TARGETS[:count])
     batch = forced.batch(forced.plan[0])
     plain = ChangedModel(run.model, keep)
