@@ -147,6 +147,20 @@ class Xavier(Initialization):
             nn.init.xavier_uniform_(weight)
 
 
+class XavierNormalEmbeddings(Xavier):
+    """`Xavier`, with embedding tables from N(0, 1/E), as in the Transformer of fairseq (Ott 2019, arXiv:1904.01038).
+
+    Multiplied by √E, the embeddings then have variance 1, whatever the number of types. In a table that is also the output
+    layer (`model.tied_embeddings`), steps of Adam are small relative to these values.
+    """
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        if role == "embedding":
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        else:
+            super().draw(role, weight)
+
+
 class Lecun(Initialization):
     """Matrices from N(0, 1/m), m the number of inputs (LeCun 1998, Efficient BackProp, §4.6); biases are 0.
 

@@ -127,6 +127,8 @@ EXPECTED: dict[str, dict[Role, Check]] = {
         "bias": zero,
     },
     "xavier": dict.fromkeys(EVERY, glorot) | {"recurrent": orthogonal, "bias": zero},
+    "xavier_normal_embeddings": dict.fromkeys(EVERY, glorot)
+    | {"embedding": normal(E**-0.5), "recurrent": orthogonal, "bias": zero},
     "lecun": dict.fromkeys(EVERY, lecun)
     | {"embedding": normal(V**-0.5), "recurrent": orthogonal, "bias": zero},
 }
