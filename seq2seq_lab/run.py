@@ -212,7 +212,7 @@ def check_monitor(
 ) -> None:
     """Refuse a monitored metric that the validation split or the model lacks, before training.
 
-    What a few examples do not have, such as unknown words, all of them may have.
+    All examples are evaluated if the first ones lack the metric, for example because they have no unknown words.
 
     Raises:
         UserError: names the metric and those that can be monitored.

@@ -103,7 +103,7 @@ def adversarial_attention(
                 log_probs_BV, after, _ = plain.step(token_B, state, source, with_weights=False)
                 row_N = (lengths_N[index] > t).nonzero()[:, 0]
                 own_N = row_N.to(token_B.device)
-                search = Adversary(
+                adversary = Adversary(
                     model,
                     token_N=token_B[own_N],
                     state=state.select(own_N),
@@ -112,8 +112,8 @@ def adversarial_attention(
                     seed=seed,
                     options=options,
                 )
-                divergence_N, variation_N, _ = search.search(limit, steps)
-                values_3BT[:, row_N, t] = torch.stack([divergence_N, variation_N, search.largest_N]).cpu()
+                divergence_N, variation_N, _ = adversary.search(limit, steps)
+                values_3BT[:, row_N, t] = torch.stack([divergence_N, variation_N, adversary.largest_N]).cpu()
                 state, done = after, done + 1
                 if counted is not None:
                     counted(done, total)
@@ -191,7 +191,7 @@ class Adversary:
         divergence_M = weights_CMS.new_zeros(len(self.token_M))
         variation_M = torch.zeros_like(divergence_M)
         for _ in range(steps):
-            # cuDNN has no backward pass in evaluation mode.
+            # cuDNN has no backward pass of recurrent layers in evaluation mode.
             with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
                 tried_CMS = logits_CMS.masked_fill(~self.rows.real_NS, -torch.inf).softmax(2)
                 probs_MV = self._probs(partial(of_call, tried_CMS))
@@ -211,7 +211,7 @@ class Adversary:
 
 
 def of_call(weights_CNS: Tensor, _: Tensor, rows: Rows) -> Tensor:
-    """A kind of change: the given weights of each layer and head."""
+    """Return the given weights of this layer and head: a `Kind` once the first argument is given."""
     return weights_CNS[rows.call]
 
 

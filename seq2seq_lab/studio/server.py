@@ -26,8 +26,8 @@ def application(studio: Studio, gate: Gate) -> Any:
     """Return the studio as an ASGI application.
 
     It answers GET of a file of the page, and POST to `api/NAME` of a question of `questions.QUESTIONS`, an object of JSON.
-    An error has the status 4xx and a text that names the field. A question that a newer one of the same page replaces has
-    the status 204 and no text.
+    An error has the status 4xx and a text that names the field. A question that is replaced by a newer one of the same page
+    has the status 204 and no text.
 
     Raises:
         UserError: the packages of the extra `studio` are not installed.

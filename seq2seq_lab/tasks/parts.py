@@ -58,9 +58,11 @@ def check_groups(config: Config) -> None:
         inherited = config.init_from is not None and config.init_part is None and group in GROUPS
         if inherited and (slot is None) is (group in used):
             parts = "source_embedding,encoder" if "encoder" in used else "target_embedding,decoder.layers"
+            needs = f"needs {group}, which this run lacks"
+            differs = needs if slot is None else f"does not use {group}, which this run has"
             raise UserError(
-                f"init_from={config.init_from}: {task} {'needs' if slot is None else 'does not use'} {group}, unlike this "
-                f"run. Name the parts of its model to start from, such as init_part=[{parts}]."
+                f"init_from={config.init_from}: {task} {differs}. Name the parts of its model to start from, such as "
+                f"init_part=[{parts}]."
             )
         if slot is None and group in used:
             raise UserError(

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from seq2seq_lab.training.step import TrainingStep
 log = logging.getLogger(__name__)
 
 
-def require_monitored(monitor: str, values: Iterable[str]) -> None:
+def require_monitored(monitor: str, values: Collection[str]) -> None:
     """Check that a validation has the monitored metric.
 
     Args:
@@ -27,7 +27,7 @@ def require_monitored(monitor: str, values: Iterable[str]) -> None:
     Raises:
         UserError: it is not among them.
     """
-    if monitor not in (values := [*values]):
+    if monitor not in values:
         raise UserError(
             f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
             f"{', '.join(values)}."

@@ -59,8 +59,8 @@ def searched(run: Any, count: int, step: int = 0, **options: int) -> tuple[Adver
 )
 def test_the_weights_that_are_found_keep_the_prediction(decoder: str, attention: str, limit: float) -> None:
     run = demo_with(decoder, attention)
-    search, token_B, state, source = searched(run, 3, step=1)
-    divergence_B, variation_B, other_CBS = search.search(limit, 60)
+    adversary, token_B, state, source = searched(run, 3, step=1)
+    divergence_B, variation_B, other_CBS = adversary.search(limit, 60)
     unchanged: list[Tensor] = []
 
     def exchange(weights_BS: Tensor, rows: Rows) -> Tensor:
@@ -72,7 +72,7 @@ def test_the_weights_that_are_found_keep_the_prediction(decoder: str, attention:
         after_BV, _, _ = ChangedModel(run.model, exchange).step(token_B, state, source)
     assert len(unchanged) == len(other_CBS) == (2 if decoder == "transformer" else 1)
     np.testing.assert_allclose(other_CBS.sum(2), 1, atol=1e-6)
-    np.testing.assert_allclose(search.largest_N, torch.stack(unchanged).amax(2).mean(0), atol=1e-6)
+    np.testing.assert_allclose(adversary.largest_N, torch.stack(unchanged).amax(2).mean(0), atol=1e-6)
     for row, length in enumerate(source.lengths_B.tolist()):
         assert not other_CBS[:, row, length:].any()
         moved = float((before_BV[row].double().exp() - after_BV[row].double().exp()).abs().sum() / 2)
@@ -93,12 +93,12 @@ def test_where_the_prediction_needs_no_attention_the_largest_divergence_is_found
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The divergence of α and α̃ is convex in α̃: it is largest where α̃ has one weight."""
-    search, _, _, source = searched(demo(), 2)
-    monkeypatch.setattr(search, "_probs", lambda kind: search.probs_MV)
-    divergence_B, variation_B, _ = search.search(0.01, 300)
+    adversary, _, _, source = searched(demo(), 2)
+    monkeypatch.setattr(adversary, "_probs", lambda kind: adversary.probs_MV)
+    divergence_B, variation_B, _ = adversary.search(0.01, 300)
     assert not variation_B.any()
     for row, length in enumerate(source.lengths_B.tolist()):
-        weights_S = search.weights_CMS[0, row]
+        weights_S = adversary.weights_CMS[0, row]
         largest = max(slow_divergence(weights_S, one) for one in torch.eye(len(weights_S))[:length])
         assert float(divergence_B[row]) == pytest.approx(largest, rel=0.01)
 
