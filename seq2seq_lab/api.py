@@ -23,9 +23,10 @@ from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.listing import find
 from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.models.recurrent import report_float32_lstm
-from seq2seq_lab.reporting.comparison import compare_folders
+from seq2seq_lab.reporting.comparison import Table, compare_folders, with_distances
 from seq2seq_lab.reporting.studio_page import show
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.console import progress_bar
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Search
@@ -46,7 +47,7 @@ Choice = TypeVar("Choice", bound=Enum)
 CHECKPOINTS = "checkpoints"  # the folder of a run
 MAX_LAYERS = 1000  # of a run of someone else
 
-compare, runs = compare_folders, find
+runs = find
 
 
 def train(
@@ -154,6 +155,34 @@ def load(
         checkpoint=",".join(map(checkpoints.name_of, weights)),
         opening=opening,
     )
+
+
+def compare(
+    folders: Sequence[str | Path],
+    by: Sequence[str] = (),
+    baseline: str | None = None,
+    metric: str | None = None,
+    *,
+    attention: bool = False,
+    config_dir: str | Path | None = None,
+    **options: Any,
+) -> Table:
+    """Compare the finished runs in folders.
+
+    Args:
+        folders, by, baseline, metric, options: see `reporting.comparison.compare_folders`.
+        attention: also open the runs, in float32, and measure how far apart their attention and their predictions are.
+        config_dir: for `attention`: the folder of custom components of the runs; its Python files are trusted.
+
+    Raises:
+        UserError: a folder does not exist, no run is finished, a name is not one of these runs, or a run cannot be opened.
+    """
+    table = compare_folders(folders, by, baseline, metric, **options)
+    if not attention:
+        require(config_dir is None, "--config-dir", config_dir, "left out without --attention")
+        return table
+    with progress_bar("attention, examples") as counted:
+        return with_distances(table, partial(load, config_dir=config_dir), counted)
 
 
 @cache

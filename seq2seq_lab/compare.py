@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from seq2seq_lab import api
 from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
@@ -16,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with report_errors():
         options = parser().parse_args(arguments)
         folders = [named_folder(folder) for folder in options.folders]
-        table = comparison.compare_folders(
+        table = api.compare(
             folders,
             options.by.split(",") if options.by else (),
             options.baseline,
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             margin=options.margin,
             p_of_median_runs=options.p_of_median_runs,
             for_page=options.html is not None,
+            attention=options.attention,
+            config_dir=options.config_dir,
         )
         comparison.print_comparison(table)
         for one in folded(table.skipped):
@@ -102,6 +105,17 @@ def parser() -> argparse.ArgumentParser:
         "--p-of-median-runs",
         action="store_true",
         help="also test the runs of median score of two rows: whether these two models differ, not their settings",
+    )
+    arguments.add_argument(
+        "--attention",
+        action="store_true",
+        help="also open the runs and measure how far apart their attention and their predictions are, between the runs of a "
+        "row and to the baseline",
+    )
+    arguments.add_argument(
+        "--config-dir",
+        metavar="FOLDER",
+        help="for --attention: the folder of the custom components of the runs; its Python files are executed",
     )
     arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
     arguments.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (booktabs)")

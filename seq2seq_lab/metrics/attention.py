@@ -79,7 +79,7 @@ def measures(
     Args:
         weights_BTS: padded.
     """
-    weights_BTS, real_BT, real_BS = _joined(weights_BTS, sources, targets)
+    weights_BTS, real_BT, real_BS = joined(weights_BTS, sources, targets)
     word_BS = np.zeros_like(real_BS)
     end_B = real_BS.sum(1) - 1
     for row, source in enumerate(sources):
@@ -127,10 +127,10 @@ def _used(
     return used
 
 
-def _joined(
+def joined(
     weights_BTS: npt.NDArray[np.floating[Any]], sources: Sequence[Units], targets: Sequence[Units]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return weights of units, and which rows and columns are real."""
+    """Return the weights of units, and which rows and columns are real: columns are summed, rows averaged."""
     units_BTS = weights_BTS.astype(np.float64)
     if any(len(one.of_token) != len(one.is_word) for one in (*sources, *targets)):
         columns_BSU = _members(sources, weights_BTS.shape[2])

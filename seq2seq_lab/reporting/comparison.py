@@ -5,15 +5,23 @@ import math
 import re
 import statistics
 import string
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import UserError, did_you_mean, require, require_list
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
+from seq2seq_lab.reporting.distances import (
+    ABSENT,
+    DISTANCE_HEADS,
+    DISTANCE_NOTE,
+    LineDistances,
+    line_distances,
+)
 from seq2seq_lab.reporting.group_tests import Difference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import Group, differing, find_runs, group_runs
@@ -78,6 +86,8 @@ class Table:
         warnings: differences between the runs other than their settings.
         pairs: the differences of all pairs of lines, the better one first; p is corrected for all of them.
         skipped: the folders that were left out, with the reasons.
+        distances: of the attention and the predictions; see `with_distances`. Empty if they were not measured.
+        distance_examples: the number of examples that they were measured on.
     """
 
     lines: tuple[Line, ...]
@@ -90,6 +100,8 @@ class Table:
     warnings: tuple[str, ...]
     pairs: dict[Pair, Difference]
     skipped: tuple[str, ...] = ()
+    distances: Mapping[Group, LineDistances] = field(default_factory=dict)
+    distance_examples: int = 0
 
     def __repr__(self) -> str:
         heads, rows, _ = cells(self)
@@ -230,6 +242,19 @@ def compare(
     )
 
 
+def with_distances(table: Table, open_run: Callable[..., Any], counted: Callable[[int, int], None]) -> Table:
+    """Return a comparison with the distances of the attention and the predictions of its runs; see `line_distances`.
+
+    The baseline of a line without a test is the best line of its test set.
+    """
+    best: dict[str, Group] = {}
+    for group in table.groups:
+        best.setdefault(group.runs[0].test_set, group)
+    baselines = {line.group: line.base or best[line.group.runs[0].test_set] for line in table.lines}
+    found, count = line_distances(baselines, open_run, counted)
+    return replace(table, distances=found, distance_examples=count)
+
+
 def _sort_key(group: Group, key: str, sign: int) -> tuple[bool, float]:
     values = group.values(key)
     return not values, sign * statistics.mean(values) if values else 0.0
@@ -271,17 +296,28 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
     named = settings_columns(table)
     shown = [column for column in columns(table) if column.shown]
     heads, texts = score_cells(table, shown)
+    distance_heads, distances = distance_cells(table)
     rows = [
         [
             *(column.texts[index] for column in named),
             str(len(line.group.runs)),
             *scores,
+            *apart,
             *(difference_cell(table, line, name) for name in table.tests),
         ]
-        for index, (line, scores) in enumerate(zip(table.lines, texts, strict=True))
+        for index, (line, scores, apart) in enumerate(zip(table.lines, texts, distances, strict=True))
     ]
-    heads = [*(column.head for column in named), "runs", *heads, *table.tests]
+    heads = [*(column.head for column in named), "runs", *heads, *distance_heads, *table.tests]
     return heads, rows, len(heads) - len(named)
+
+
+def distance_cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the texts of the columns of distances that have a value."""
+    if not table.distances:
+        return [], [[] for _ in table.lines]
+    texts = [table.distances[line.group].texts() for line in table.lines]
+    shown = [i for i in range(len(DISTANCE_HEADS)) if any(row[i] != ABSENT for row in texts)]
+    return [DISTANCE_HEADS[i] for i in shown], [[row[i] for i in shown] for row in texts]
 
 
 @dataclass(frozen=True)
@@ -388,6 +424,7 @@ def note(table: Table) -> str:
             *([f"{table.label}: {signature}."] if signature else []),
             *bound_notes(table),
             *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
+            *([DISTANCE_NOTE.format(count=table.distance_examples)] if table.distances else []),
         ]
     )
     if not table.bases:

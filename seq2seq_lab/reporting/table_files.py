@@ -22,6 +22,7 @@ from seq2seq_lab.reporting.comparison import (
     settings_columns,
     with_digits,
 )
+from seq2seq_lab.reporting.distances import DISTANCE_KEYS
 from seq2seq_lab.reporting.naming import confounded
 from seq2seq_lab.reporting.runs import ASPECTS
 
@@ -37,6 +38,7 @@ def as_csv(table: Table) -> str:
         *table.groups[0].varies,
         "runs",
         *(f"{key} {end}" for key in keys for end in ("mean", "std")),
+        *(DISTANCE_KEYS if table.distances else ()),
         *("baseline", "difference", "95% CI low", "95% CI high", "p over seeds", "seeds to decide"),
         *([] if table.margin is None else [f"equal within {table.margin}"]),
         *([P_MODELS] if table.model_comparisons else []),
@@ -59,7 +61,11 @@ def as_csv(table: Table) -> str:
             )
         ]
         writer.writerow(
-            [*line.group.varies.values(), len(runs), *scores, *_test_fields(table, line), *facts, warnings]
+            [
+                *(*line.group.varies.values(), len(runs), *scores),
+                *(table.distances[line.group].values() if table.distances else ()),
+                *(*_test_fields(table, line), *facts, warnings),
+            ]
         )
     return out.getvalue()
 
