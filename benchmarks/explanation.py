@@ -91,11 +91,19 @@ COLUMNS = (
     Column("bleu", "BLEU", 1, 2),
     Column("loops", "loops, %", 100, 2),
     Column("aer", "AER, predicts", 1, 3, 0.02),
-    Column("aer_read", "AER, reads", 1, 3, 0.02),
+    Column("aer_read", "AER, reads", 1, 3),
     Column("attention_entropy", "entropy", 1, 3),
-    *(Column(f"kept_{kind}", f"kept, {kind}, %", 100, 1, 4) for kind in (*KINDS, "union")),
+    *(
+        Column(f"kept_{kind}", f"kept, {kind}, %", 100, 1, None if kind == "zero_out_max" else 4)
+        for kind in (*KINDS, "union")
+    ),
     *(Column(f"average_precision_{name}", f"AP, {name}", 1, 3, 0.02) for name in METHODS),
     *(Column(f"deletion_{name}", f"drop, {name}", 1, 2) for name in METHODS),
+)
+OF_METHODS = (  # the rows of the table of methods
+    ("aer_by", "AER", 3),
+    ("average_precision", "AP", 3),
+    ("deletion", "drop", 2),
 )
 SHOWN = ("bleu", "loops", "aer", "aer_read", "attention_entropy")  # of rows that are only described
 
@@ -205,7 +213,7 @@ def kept(loaded: Any, split: Any) -> dict[str, Array]:
 
 
 def explained(loaded: Any, split: Any) -> dict[str, Array]:
-    """Return the drop when words are deleted, and on the grammar the average precision against its counterfactuals."""
+    """Return the drop when words are deleted, and on the grammar the AER and the average precision of the attributions."""
     text, questions = split.text, loaded.questions(split)
     influences = None
     if text.gold is not None:
@@ -216,7 +224,7 @@ def explained(loaded: Any, split: Any) -> dict[str, Array]:
         for one in comparison.explain(asked, METHODS, gold=text.gold, influences=influences):
             found.append(one.measures)
             advance(len(found), len(text))
-    names = {"average_precision": "average_precision", "area": "deletion"}
+    names = {"average_precision": "average_precision", "area": "deletion", "aer": "aer_by"}
     return {
         f"{name}_{method}": np.array([one[method].get(measure, (0.0, 0.0)) for one in found])
         for measure, name in names.items()
@@ -261,20 +269,22 @@ def is_of(line: Line, run: Run) -> bool:
 
 def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     """Return the generated parts of the page by name."""
-    cells = cells_of(EXPLANATION)
-    groups = {cell.command: runs_of(lines, cell) for cell in cells}
-    tested = [groups[cell.command] for cell in tested_cells()]
-    recorded = [same for same in groups.values() if same]
-    missing = {cell.command for cell in cells if len(groups[cell.command]) < len(cell.seeds)}
+    groups = [runs_of(lines, cell) for cell in cells_of(EXPLANATION)]
+    recorded = [same for same in groups if same]
+    missing = any(
+        len(same) < len(cell.seeds) for same, cell in zip(groups, cells_of(EXPLANATION), strict=True)
+    )
     note = ["", UNFINISHED] if missing else []
     found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
-    if any(cell.command in missing for cell in tested_cells()):
-        return found | {name: [UNFINISHED] for name in ("tested", "answers", "errors", "multi30k")}
+    tested = [measured_runs_of(lines, cell) for cell in tested_cells()]
+    if any(len(same) < len(cell.seeds) for same, cell in zip(tested, tested_cells(), strict=True)):
+        return found | {name: [UNFINISHED] for name in ("tested", "answers", "methods", "errors", "multi30k")}
     columns = shown_columns(tested)
-    control = groups[tested_cells()[0].command]
+    control = tested[0]
     return found | {
         "tested": scores_table(tested, columns),
         "answers": answers(tested, [column for column in columns if column.margin]),
+        "methods": methods_table([line for same in tested for line in same]),
         "errors": errors(tested, control, [column for column in columns if column.margin]),
         "multi30k": of_multi30k(lines, columns),
     }
@@ -283,21 +293,28 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
 def of_multi30k(lines: Sequence[Line], columns: Sequence[Column]) -> list[str]:
     """Return the table of Multi30k, which has no gold alignments: without the columns that need them."""
     cells = cells_of(EXPLANATION_MULTI30K)
-    groups = [runs_of(lines, cell) for cell in cells]
+    groups = [measured_runs_of(lines, cell) for cell in cells]
     if any(len(same) < len(cell.seeds) for cell, same in zip(cells, groups, strict=True)):
         return [UNFINISHED]
     return scores_table(groups, [column for column in columns if column.value(groups[0][0]) is not None])
 
 
 def runs_of(lines: Sequence[Line], cell: Cell) -> list[Line]:
-    """Return the recorded runs of a cell; those that were measured if they should be."""
-    measured = cell in measured_cells()
+    """Return the recorded runs of a cell."""
     return [
-        line
-        for line in results.current(lines)
-        if any(is_of(line, Run(cell, seed)) for seed in cell.seeds)
-        and (not measured or "test/kept_union" in line.scores)
+        line for line in results.current(lines) if any(is_of(line, Run(cell, seed)) for seed in cell.seeds)
     ]
+
+
+def measured_runs_of(lines: Sequence[Line], cell: Cell) -> list[Line]:
+    """Return the recorded runs of a cell that were measured."""
+    return [line for line in runs_of(lines, cell) if is_measured(line)]
+
+
+def is_measured(line: Line) -> bool:
+    """Return whether everything was measured; data without gold alignments have no AER."""
+    gold = "test/aer" in line.scores
+    return "test/kept_union" in line.scores and ("test/aer_by_attention" in line.scores) is gold
 
 
 def shown_columns(tested: Sequence[Sequence[Line]]) -> list[Column]:
@@ -327,6 +344,18 @@ def scores_table(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) ->
     """Return a table of means and standard deviations over the seeds."""
     rows = [[label(same), str(len(same)), *(cell(same, column) for column in columns)] for same in groups]
     return table(["settings, mean ± std", "seeds", *(column.head for column in columns)], rows, 1)
+
+
+def methods_table(lines: Sequence[Line]) -> list[str]:
+    """Return a table of the attributions: means and standard deviations over the runs of all tested cells."""
+    rows = [
+        [
+            method,
+            *(cell(lines, Column(f"{name}_{method}", head, 1, digits)) for name, head, digits in OF_METHODS),
+        ]
+        for method in METHODS
+    ]
+    return table(["method, mean ± std", *(head for _, head, _ in OF_METHODS)], rows, 1)
 
 
 def label(same: Sequence[Line]) -> str:
@@ -359,8 +388,15 @@ def sampled(groups: Sequence[Sequence[Line]], column: Column) -> tuple[list[Arra
 
 
 def answers(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:
-    """Return a table with the answer for each pair of groups and each column."""
-    texts = [answers_of(compare_scores(*sampled(groups, column)), column) for column in columns]
+    """Return a table with the answer for each pair of groups and each column; p is corrected for the whole table."""
+    found = [compare_scores(*sampled(groups, column)) for column in columns]
+    p_values = holm([p for one in found for p in one.p_values().tolist()])
+    texts = [
+        answers_of(one, column, [*of_column])
+        for one, column, of_column in zip(
+            found, columns, np.split(np.array(p_values), len(columns)), strict=True
+        )
+    ]
     pairs = zip(*pairs_of(len(groups)), strict=True)
     rows = [
         [f"{label(groups[one])} → {label(groups[other])}", *of_pair]
@@ -369,10 +405,9 @@ def answers(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list
     return table(["pair", *(column.head for column in columns)], rows, 1)
 
 
-def answers_of(differences: Differences, column: Column) -> list[str]:
+def answers_of(differences: Differences, column: Column, p_values: Sequence[float]) -> list[str]:
     """Return the answer for each pair: equal within the margin, different by how much, or not decided."""
     assert column.margin is not None
-    p_values = holm(differences.p_values().tolist())
     equal = differences.within(column.margin)
     return [
         "equal" if same else f"{value:+.{column.digits}f}" if p <= LEVEL else "not decided"
@@ -401,7 +436,7 @@ def errors(groups: Sequence[Sequence[Line]], control: Sequence[Line], columns: S
             [
                 column.head,
                 f"{column.margin:g}",
-                f"{familywise_rate(scenario, TRIALS, generator):.1%}",
+                f"{familywise_rate(scenario, TRIALS, generator, len(columns)):.1%}",
                 f"{equal_rate(scenario, column.margin, TRIALS):.1%}",
                 str(jackknife([one.p_values()[0] <= LEVEL for one in of_real], drawn)),
                 str(jackknife([bool(one.within(column.margin)[0]) for one in of_real], drawn)),

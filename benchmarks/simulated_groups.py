@@ -95,14 +95,20 @@ def _covariances(generator: np.random.Generator, factors: Array, freedom: int, t
     return product
 
 
-def familywise_rate(scenario: Scenario, trials: int, generator: np.random.Generator) -> float:
-    """Return how often at least one pair of groups differs at the 5% level, Holm-corrected for all pairs."""
-    return sum(_found(one).sum() for one in simulate(scenario, trials, generator)) / trials
+def familywise_rate(
+    scenario: Scenario, trials: int, generator: np.random.Generator, columns: int = 1
+) -> float:
+    """Return how often at least one pair of groups differs at the 5% level, Holm-corrected for all pairs.
+
+    Args:
+        columns: the correction is for the pairs of so many columns, of which no other one has a difference.
+    """
+    return sum(_found(one, columns).sum() for one in simulate(scenario, trials, generator)) / trials
 
 
-def _found(differences: Differences) -> Array:
+def _found(differences: Differences, columns: int) -> Array:
     # Holm's first step: the smallest p times the number of pairs.
-    critical = differences.critical_values(LEVEL / differences.values_P.shape[-1])
+    critical = differences.critical_values(LEVEL / (columns * differences.values_P.shape[-1]))
     found: Array = (np.abs(differences.values_P) > critical * differences.errors_P).any(-1)
     return found
 

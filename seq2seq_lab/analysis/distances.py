@@ -112,7 +112,7 @@ def readings(forced: Forced, vocabulary: tuple[str, ...]) -> Iterator[Reading]:
 
 
 def source_units(forced: Forced, i: int, length: int) -> Units:
-    """Return the units of an input: those of its text, or its positions if it is no text or attention is not to tokens."""
+    """Return the units of a text; of another input, or if the attention is not over tokens, one unit for each position."""
     if forced.source_tokenizer is not None:
         units = Units.of(forced.sources[i], forced.source_tokenizer.spans(forced.sources[i]), 1)
         if len(units.of_token) == length:

@@ -1,5 +1,6 @@
 """The tables of docs/explanation.md, from runs whose scores are drawn."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
         }
         if gold:
             scores |= {f"val/{AP}{method}": 0.5 + 0.1 * (method == "occlusion") for method in METHODS}
+            scores |= {f"test/aer_by_{method}": 0.1 * i for i, method in enumerate(METHODS)}
         name = f"{len(made)}.npz"
         statistics[name] = own
         made.append(
@@ -75,6 +77,9 @@ def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
             assert {*answers} == {"equal"}, pair
     assert len(rows_of(found["tested"])) == 2 + 6
     assert len(rows_of(found["described"])) == 2 + 24
+    assert [row[1] for row in rows_of(found["methods"])[2:]] == [
+        f"{0.1 * i:.3f}" for i in range(len(METHODS))
+    ]
     for _, _, different, equal, *_ in rows_of(found["errors"])[2:]:
         assert float(different.rstrip("%")) < 10
         assert equal == "100.0%"
@@ -83,6 +88,21 @@ def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
         head for head in heads_of(found["tested"]) if not head.startswith(("AER", "AP"))
     ]
     assert of_multi30k[2][:2] == ["luong, multiplicative", "3"]
+
+
+def test_p_is_corrected_for_all_columns(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    corrected: list[int] = []
+    holm = explanation.holm
+    monkeypatch.setattr(explanation, "holm", lambda p: (corrected.append(len(p)), holm(p))[1])
+    heads, *_ = rows_of(parts(lines)["answers"])
+    assert corrected == [15 * (len(heads) - 1)]
+
+
+def test_a_run_without_the_aer_of_its_attributions_is_not_measured(lines: list[Line]) -> None:
+    (line, *_) = (one for one in lines if "test/aer_by_attention" in one.scores)
+    scores = {name: value for name, value in line.scores.items() if not name.startswith("test/aer_by_")}
+    assert explanation.is_measured(line)
+    assert not explanation.is_measured(replace(line, scores=scores))
 
 
 def test_a_wide_spread_over_seeds_decides_nothing(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +128,7 @@ def test_nothing_is_said_of_tested_cells_while_seeds_are_missing(
     lines: list[Line], seeds: list[int], cells: int
 ) -> None:
     found = parts([one for one in lines if one.command.split(" seed=")[0] != WORSE or one.seed not in seeds])
-    for name in ("answers", "tested", "errors", "multi30k"):
+    for name in ("answers", "tested", "methods", "errors", "multi30k"):
         assert found[name] == [explanation.UNFINISHED]
     assert found["described"][-1] == explanation.UNFINISHED
     assert len(rows_of(found["described"])) == 2 + cells
@@ -122,5 +142,5 @@ def test_multi30k_is_shown_when_its_seeds_are_recorded(lines: list[Line]) -> Non
 
 def test_the_page_has_all_parts() -> None:
     text = RESULTS.with_name("explanation.md").read_text("utf-8")
-    for name in ("described", "tested", "answers", "errors", "multi30k"):
+    for name in ("described", "tested", "answers", "methods", "errors", "multi30k"):
         assert f"<!-- {name}: " in text
