@@ -67,8 +67,8 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
     """Return parsed settings.
 
     Raises:
-        UserError: a setting does not follow Hydra's grammar, has a key of an earlier version, or gives a group something
-            other than one of its values.
+        UserError: a setting does not follow Hydra's grammar, has a key of an earlier version or of the group `experiment`,
+            which has only files, or gives a group something other than one of its values.
     """
     try:
         overrides = OverridesParser.create(config_loader=find_config_loader()).parse_overrides(list(lines))
@@ -78,6 +78,11 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
         if (key := override.key_or_group) in RENAMED:
             (current,) = renamed_settings([str(override.input_line)])
             raise UserError(f"{override.input_line}: {key} is now {RENAMED[key]}. Write {current}.")
+        if key.startswith("experiment."):
+            raise UserError(
+                f"{override.input_line}: experiment is a group of files and has no settings. Leave out the prefix: write "
+                f"{str(override.input_line).partition('.')[2]}."
+            )
         if override.key_or_group in groups() and not override.is_sweep_override():
             check_choice(override)
     return overrides

@@ -100,6 +100,17 @@ def test_a_value_of_your_own_needs_its_folder(capsys: pytest.CaptureFixture[str]
     assert "Did you mean" not in error
 
 
+@pytest.mark.parametrize("settings", [["experiment.seed=1"], ["experiment.seed=1", "experiment=g2p"]])
+def test_a_setting_of_an_experiment_has_no_prefix(
+    settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run("logger=none", *settings) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: experiment.seed=1:")
+    assert "write seed=1." in error
+    assert "Did you mean" not in error
+
+
 def test_a_value_that_the_shell_has_split_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run("logger.tags=[a,", "b]") == 2
     error = capsys.readouterr().err
