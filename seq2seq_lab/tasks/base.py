@@ -21,7 +21,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Grouping, Metric
 from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.models.classifier import Classifier, Tagger
-from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.language_model import LanguageModel
@@ -154,7 +153,7 @@ class Parts:
     dataset: Callable[[], Dataset]
     tokenizer: Part
     encoder: Callable[..., Encoder]
-    decoder: Callable[..., Decoder]
+    decoder: Part
     attention: Part
     pooling: Part
     readout: Callable[..., Readout]

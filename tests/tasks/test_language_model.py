@@ -486,6 +486,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("decoder=conditional", "decoder=plain"),
         ("decoder=context", "decoder=plain"),
         ("decoder=transformer task.carry_state=true", "decoder=plain"),
+        ("decoder=transformer task.carry_state=true model.embedding_size=13", "decoder=plain"),
         ("decoder=transformer trainer.monitor=val/perplexity_per_word_carried", "trainer.monitor=null"),
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.config.schema import Slot
+from seq2seq_lab.config.slots import locate
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.sentences import SentenceCorpus
@@ -20,6 +21,7 @@ from seq2seq_lab.metrics.language_model import AGREEMENT, CARRIED, LANGUAGE_MODE
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.decoders.base import Decoder, RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, TaskData, TrainingSplit
@@ -111,9 +113,9 @@ class LanguageModelTask(SentenceTask):
 
     @cached_property
     def decoder_kind(self) -> type[Decoder]:
-        """The class of the decoder. The model is built without memory, which refuses parts that cannot be combined."""
-        with torch.device("meta"):
-            return type(self.parts.language_model(8).decoder)
+        """The class of the decoder."""
+        kind: type[Decoder] = locate("decoder", dict(self.parts.decoder.settings), KINDS)
+        return kind
 
     def check(self) -> None:
         check_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
@@ -127,6 +129,8 @@ class LanguageModelTask(SentenceTask):
                     f"{setting} needs a recurrent decoder: the state of {kind.__name__} grows with the text. Choose "
                     f"decoder=plain, or set {remedy}."
                 )
+        with torch.device("meta"):  # without memory: refuses parts that cannot be combined
+            self.parts.language_model(8)
         if getattr(self.parts.search(), "needs_attention", False):
             raise UserError(
                 "search.coverage_penalty needs a model with attention. Set it to 0 for task=language_model."
