@@ -574,6 +574,23 @@ def test_unknown_tokens_that_training_lacks_give_a_warning(
         assert ("not trained on <unk>" in caplog.text) is warned
 
 
+@pytest.mark.parametrize(("chunk", "warned"), [(28, True), (27, False)])
+def test_chunks_that_carry_no_state_give_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, chunk: int, warned: bool
+) -> None:
+    """28 of 40 sentences are training sentences, with 3 tokens each: 84 in 3 streams."""
+    path = tmp_path / "text"
+    path.write_text("a b\n" * 40)
+    settings = (f"task.chunk_length={chunk}", "task.carry_state=true", "task.batch_size=3")
+    line = ("task=language_model", "tokenizer=whitespace", f"dataset.path={path}", *settings)
+    shares = ("dataset.validation_share=0.15", "dataset.test_share=0.15")
+    task: Any = build_task(compose_run([*line, *shares]).config)
+    data = task.load(tmp_path / "cache", None, None)
+    assert (len(data.train.epoch(0, CPU).plan) == 1) is warned
+    task.describe()
+    assert ("task.chunk_length=28" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("data", [b"a\n\xff\nb\n", b"a\nb\n", b"\n", b"a\0b\n", b"a\rb\n"])
 def test_a_text_that_cannot_be_used_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "text.txt"

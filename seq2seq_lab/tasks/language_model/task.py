@@ -189,6 +189,15 @@ class LanguageModelTask(SentenceTask):
         super().describe()
         if not issubclass(self.decoder_kind, RecurrentDecoder):
             log.info("%s has no recurrent state: %s is left out.", self.decoder_kind.__name__, CARRIED.name)
+        count, streams = int((self.tokens["train"].lengths - 1).sum()), self.settings.batch_size
+        if self.carried is not None and count <= streams * self.chunk_length:
+            log.warning(
+                "The training split has %s tokens, not more than task.batch_size=%s streams of one chunk of "
+                "task.chunk_length=%s: no state is carried. Decrease one of them.",
+                f"{count:,}",
+                streams,
+                self.chunk_length,
+            )
 
     def baselines(self, split: LanguageModelSplit) -> Iterator[Baseline]:
         """Yield the results of n-gram models of the tokens that the model reads; see `KneserNey`."""
