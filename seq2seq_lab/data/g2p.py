@@ -32,7 +32,7 @@ class GraphemeToPhoneme:
         check_encoding(self.encoding)
 
     def load(self) -> Corpus:
-        """Read the corpus. Raises `UserError` for missing files, bad lines, and a split without pairs."""
+        """Read the corpus. Raises `UserError` for missing files, bad lines, swapped columns, and a split without pairs."""
         counts = text.new_counts()
         reader = Reader("tsv", encoding=self.encoding)
         splits = []
@@ -45,6 +45,12 @@ class GraphemeToPhoneme:
             if not splits[-1]:
                 raise UserError(f"dataset.path={self.path}: {file} has no pairs. Give another folder.")
         train, validation, test = splits
+        words, phones = (sum(" " in one for one in side) for side in (train.source, train.target))
+        if phones < len(train) / 2 < words:
+            raise UserError(
+                f"dataset.path={self.path}: most words contain spaces and most pronunciations do not, so the columns are "
+                f"probably swapped. Write the word first, then a tab and the phones, separated by spaces."
+            )
         count_repeats(train, [validation, test], counts)
         return Corpus(self.language, "phones", train, validation, {"test": test}, counts)
 

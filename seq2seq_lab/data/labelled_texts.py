@@ -141,7 +141,7 @@ class LabelledTexts:
             self.format != "label_first" and self._reader.form("file", str(source)) == "parquet"
         ):
             left_out.add(str(HIDDEN))
-        labels, location = set[str](), ""
+        labels, distinct, location = set[str](), set[int](), ""  # distinct: hashes of texts
         for location, values in self._rows(source, counts):
             *texts, label = values[: len(self.columns)]
             labels.add(label)
@@ -152,11 +152,19 @@ class LabelledTexts:
                 if problem := find_problem(value):
                     raise UserError(f"{location}: {problem}. Correct or remove the row.")
             text = TURN.join(compose(one.replace(TURN, " "), counts) for one in texts)
+            distinct.add(hash(text))
             yield (text if self.group is None else values[-1]), (text, compose(label, counts), None)
         if labels and labels <= {*left_out, str(HIDDEN)}:
             raise UserError(
                 f"{location}: every label of the split is {' or '.join(sorted(labels))}, so they are hidden. Leave the "
                 f"split out, for example with dataset.hub_splits=[train,null,validation], or with null instead of its file."
+            )
+        labels -= left_out
+        if len(self.columns) == 2 and len(labels) > 2 * len(distinct) and self.format != "label_first":
+            first, second = self.columns
+            raise UserError(
+                f"dataset.columns=[{first},{second}] gives {len(labels):,} different labels and {len(distinct):,} different "
+                f"texts, so the two are probably swapped. Set dataset.columns=[{second},{first}]."
             )
 
     def _rows(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:

@@ -85,6 +85,14 @@ def test_bad_lines_are_refused_or_dropped(folder: Path) -> None:
         g2p(folder)
 
 
+def test_swapped_columns_are_refused(folder: Path) -> None:
+    file = folder / "train" / "xxx_train.tsv"
+    rows = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
+    file.write_text("".join(f"{phones}\t{word}\n" for word, phones in rows), encoding="utf-8")
+    with pytest.raises(UserError, match=r"dataset\.path=.*swapped"):
+        g2p(folder)
+
+
 def make() -> CharWhitespaceTokenizer:
     return CharWhitespaceTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
 

@@ -64,6 +64,14 @@ def test_the_formats(name: str, content: str, changes: dict[str, Any], tmp_path:
     assert rows_of(tmp_path, name, content, **changes) == expected
 
 
+def test_swapped_columns_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{'pos' if i % 2 else 'neg'},film {i}\n" for i in range(40)))
+    assert len(texts(train=str(path), columns=(2, 1)).load().classes) == 2
+    with pytest.raises(UserError, match=r"dataset\.columns=\[1,2\] .* Set dataset\.columns=\[2,1\]"):
+        texts(train=str(path), columns=(1, 2)).load()
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_the_texts_of_a_group_are_in_one_split(named: bool, tmp_path: Path) -> None:
     path = tmp_path / "phrases.tsv"
