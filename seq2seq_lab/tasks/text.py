@@ -17,6 +17,7 @@ from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.base import digest
 
 CLASSES = "classes.json"
+MOST_LISTED = 20  # classes in an error message
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,10 @@ class Vocabulary:
         index_of = {label: index for index, label in enumerate(self.classes)}
         for label in labels:
             if label not in index_of:
+                more = len(self.classes) - MOST_LISTED
                 raise UserError(
-                    f"label={label} of the split {split} is not a class of the model. Classes: {', '.join(self.classes)}. "
+                    f"label={label} of the split {split} is not a class of the model. Classes: "
+                    f"{', '.join(self.classes[:MOST_LISTED])}{f' and {more:,} more' if more > 0 else ''}. "
                     f"Remove these texts, or add some to the training split."
                 )
         return torch.tensor([index_of[label] for label in labels], dtype=torch.int64)
