@@ -24,6 +24,7 @@ from seq2seq_lab.errors import UserError, require
 
 DOCUMENT = "-DOCSTART-"  # the first word of a line between documents (Tjong Kim Sang and De Meulder 2003)
 NO_WORD = re.compile(r"\d+[-.]\d+")  # the first column of a range of words, or of an empty word, in CoNLL-U
+LONGEST = 500  # words: a file with one longer sentence lacks the empty lines
 COLUMN = "a column number from 1, or from the right -1 for the last column"
 
 Rows = Iterator[tuple[str, Sequence[str], Sequence[str]]]
@@ -159,7 +160,7 @@ def _column_sentences(
 ) -> Rows:
     lines = [*enumerate(read_lines(path, counts, encoding=encoding), start=1)]
     separator = "\t" if any("\t" in line for _, (line, _) in lines) else None
-    start, words, tags, width = 0, list[str](), list[str](), 0
+    start, words, tags, width, lengths = 0, list[str](), list[str](), 0, list[int]()
     for line_number, (line, problem) in [*lines, (len(lines) + 1, ("", ""))]:
         if problem:
             raise UserError(f"{path} line {line_number}: {problem}. Correct the file.")
@@ -168,6 +169,7 @@ def _column_sentences(
         cells = line.split(separator) if line.strip() else []
         if not cells:
             if words:
+                lengths.append(len(words))
                 yield f"{path} lines {start} to {line_number - 1}", words, tags
             words, tags = [], []
             continue
@@ -183,3 +185,8 @@ def _column_sentences(
         start = start if words else line_number
         words.append(cells[columns[0] - (columns[0] > 0)])
         tags.append(cells[columns[1] - (columns[1] > 0)].strip())
+    if len(lengths) == 1 and lengths[0] > LONGEST:
+        raise UserError(
+            f"{path} has {lengths[0]:,} words without an empty line between them, which makes them one sentence. Write an "
+            f"empty line after each sentence."
+        )

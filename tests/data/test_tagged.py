@@ -111,6 +111,15 @@ def test_a_damaged_file_is_refused_by_line(name: str, text: str, message: str, t
         read(tmp_path / name, text)
 
 
+@pytest.mark.parametrize("end", ["", "\n\n"])
+def test_a_file_without_empty_lines_between_sentences_is_refused(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "words.conll"
+    assert len(read(path, "EU B-ORG\n" * 500 + end)) == 1  # a long sentence
+    assert len(read(path, "EU B-ORG\n" * 501 + "\nEU B-ORG\n" + end)) == 2
+    with pytest.raises(UserError, match=r"words\.conll has 501 words.*empty line after each sentence"):
+        read(path, "EU B-ORG\n" * 501 + end)
+
+
 def test_given_files_are_the_splits_and_missing_ones_are_taken_from_train(tmp_path: Path) -> None:
     files = {}
     for name, count in (("train", 100), ("test", 3)):
