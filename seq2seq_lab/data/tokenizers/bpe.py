@@ -57,7 +57,7 @@ class BpeTokenizer(ByteLevelTokenizer):
             show_progress=False,
         )
         backend.train_from_iterator(lines, trainer)
-        self._use(self._around(backend.model))
+        self._use_trained(self._around(backend.model))
 
     @property
     def stochastic(self) -> bool:

@@ -1,5 +1,6 @@
 """Base of tokenizers over bytes: every text has an encoding, and decoding returns the exact text."""
 
+import logging
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -24,6 +25,8 @@ _WORDS = (
 # Σ after a letter and not before one; marks and apostrophes may be between them, as in `str.lower`.
 _INSIDE = r"[\p{M}\p{Cf}'’.:·]"
 _FINAL_SIGMA = rf"(?<=\p{{L}}|\p{{L}}{_INSIDE})Σ(?!{_INSIDE}*\p{{L}})"
+
+logger = logging.getLogger(__name__)
 
 
 def byte_letters() -> dict[str, int]:
@@ -95,6 +98,13 @@ class ByteLevelTokenizer(Tokenizer):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id, with "▁" for a space and <0xF0> for a byte of a character."""
         return [_readable(self._bytes[i]) for i in ids]
+
+    def _use_trained(self, backend: tokenizers.Tokenizer) -> None:
+        """Set the vocabulary that has been trained. Log if it has fewer types than `vocab_size`."""
+        self._use(backend)
+        if self.size < self.vocab_size:
+            sizes = f"{self.vocab_size:,}", f"{self.size:,}"
+            logger.info("tokenizer.vocab_size=%s: the training text gives only %s types.", *sizes)
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)

@@ -51,4 +51,4 @@ class UnigramTokenizer(ByteLevelTokenizer):
         vocabulary = [(name, floor) for name in SPECIALS]
         vocabulary += [(piece, scores[piece]) for piece in ordered if piece in kept]
         vocabulary += [(letter, floor) for letter in letters if letter not in scores]
-        self._use(self._around(Unigram(vocabulary, unk_id=UNK, byte_fallback=False)))
+        self._use_trained(self._around(Unigram(vocabulary, unk_id=UNK, byte_fallback=False)))

@@ -1,6 +1,7 @@
 """The contract of every tokenizer in conf/tokenizer, on difficult lines: text, spans, files."""
 
 import json
+import logging
 import os
 from collections.abc import Iterable
 from functools import cache
@@ -68,6 +69,18 @@ def assert_round_trip(tokenizer: Tokenizer, lines: Iterable[str], name: str) -> 
 @every_tokenizer
 def test_decoded_text_and_spans_match_the_line(name: str) -> None:
     assert_round_trip(fitted(name), ODD, name)
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+@pytest.mark.parametrize(("vocab_size", "reported"), [(270, False), (6_000, True)])
+def test_a_vocabulary_smaller_than_requested_is_reported(
+    name: str, vocab_size: int, reported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = make(name, vocab_size=vocab_size)
+    with caplog.at_level(logging.INFO):
+        tokenizer.train(ODD * 2)
+    sizes = f"tokenizer.vocab_size=6,000: the training text gives only {tokenizer.size} types"
+    assert (sizes in caplog.text) is ("vocab_size" in caplog.text) is reported
 
 
 @every_tokenizer
