@@ -46,7 +46,7 @@ class Monolingual:
     licence: ClassVar[str] = GENERATED
     path: str | None
     encoding: str | None
-    column: str | int | None
+    column: str | Count | None
     language: str
     validation_share: float
     test_share: float

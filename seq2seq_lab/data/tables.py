@@ -23,8 +23,10 @@ Cells = Sequence[str] | Mapping[str, object]
 Rows = Iterator[tuple[str, Cells, str]]  # location, cells by column index or name, problem
 
 COLUMNS_REMEDY = (
-    "Choose two with dataset.columns=[NAME,NAME] (dataset.column=NAME for a text of one side). With null they are "
-    "dataset.source and dataset.target."
+    "Choose two with dataset.columns=[NAME,NAME]. With null they are dataset.source and dataset.target."
+)
+COLUMN_REMEDY = (
+    "Set dataset.column to one of them, or to a number from 1 for a table without a line of names."
 )
 SUFFIXES = {
     ".tsv": "tsv",
@@ -134,7 +136,7 @@ class Reader:
                 problem = wrong or find_problem(line)
                 yield line, f"{path} line {line_number}: {problem}" if problem else ""
             return
-        for text, _, problem in self.pairs(path, (column, column), ("text", "text"), counts):
+        for text, _, problem in self.pairs(path, (column,), ("text", "text"), counts):
             yield compose(text, counts), problem
 
     def pairs(
@@ -147,8 +149,9 @@ class Reader:
         """Yield two values of each row as candidates of `usable_pairs`.
 
         Args:
-            columns: numbers from 1 or names; None for the first two columns of a table without a line of names, and for the
-                names `labels` in JSON and Parquet. A dotted name is the path of a nested value.
+            columns: numbers from 1 or names; one for a text that is both values; None for the first two columns of a table
+                without a line of names, and for the names `labels` in JSON and Parquet. A dotted name is the path of a
+                nested value.
 
         Raises:
             UserError: a column does not exist, or the first lines are not those of a table without names.
@@ -269,10 +272,8 @@ def _table_pairs(
     if names:
         location, header, wrong = next(rows, (str(path), [], ""))
         if wrong:
-            raise UserError(
-                f"{location}: {wrong}. With dataset.columns=[{','.join(names)}] the first line must be the names."
-            )
-        check_columns(location, names, list(header), COLUMNS_REMEDY)
+            raise UserError(f"{location}: {wrong}. With {_setting(names)} the first line must be the names.")
+        check_columns(location, names, list(header), _remedy(names))
         wanted, width = [list(header).index(name) for name in names], len(header)
     else:
         first = [*itertools.islice(rows, 4)]
@@ -286,6 +287,10 @@ def _table_pairs(
         wrong = wrong or (find_problem(cells[0]) if len(cells) == 1 else "")
         if not wrong and not width:
             width = len(cells)
+            if width <= max(wanted) and len(wanted) == 1:
+                raise UserError(
+                    f"dataset.column={wanted[0] + 1}: {location} has {width} columns. Choose one of them."
+                )
             if width <= max(wanted):
                 raise UserError(
                     f"{location} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
@@ -312,11 +317,20 @@ def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
                 raise UserError(
                     f"{location}: {' and '.join(names)} are lists or objects, not text. If they are whole columns, write "
                     f"one object per row, as pandas does with to_json(FILE, orient='records', lines=True); otherwise choose "
-                    f"text in them, such as dataset.columns=[{names[0]}.KEY,{names[-1]}.KEY], or convert the file."
+                    f"text in them, such as {_setting([f'{name}.KEY' for name in names])}, or convert the file."
                 )
-            check_columns(location, names, list(_names(row)), COLUMNS_REMEDY)
+            check_columns(location, names, list(_names(row)), _remedy(names))
             checked = True
         yield candidate(location, names, [value_of(row, name) for name in names])
+
+
+def _setting(columns: Sequence[str]) -> str:
+    """Return the setting that chooses these columns of a text or of pairs."""
+    return f"dataset.column={columns[0]}" if len(columns) == 1 else f"dataset.columns=[{','.join(columns)}]"
+
+
+def _remedy(columns: Sequence[str]) -> str:
+    return COLUMN_REMEDY if len(columns) == 1 else COLUMNS_REMEDY
 
 
 def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
@@ -410,14 +424,14 @@ def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
 
 
 def candidate(location: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
-    """Return two values as a candidate of `usable_pairs`, with the problems of both."""
+    """Return two values as a candidate of `usable_pairs`, with the problems of both; one value is both."""
     problems = [
         f"{location} {name}: {problem}"
         for name, value in zip(names, values, strict=True)
         if (problem := find_problem(value))
     ]
-    source, target = map(str, values)
-    return source, target, "; ".join(dict.fromkeys(problems))
+    texts = [str(value) for value in values]
+    return texts[0], texts[-1], "; ".join(dict.fromkeys(problems))
 
 
 def _names(row: object, prefix: str = "") -> Iterator[str]:

@@ -490,6 +490,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("decoder=transformer trainer.monitor=val/perplexity_per_word_carried", "trainer.monitor=null"),
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),
+        ("dataset.column=0", "dataset.column=0"),
         ("embedding.source.frozen=true", "embedding.source"),
         ("task.r_drop=1.0", "task.r_drop"),
     ],
@@ -572,6 +573,27 @@ def test_unknown_tokens_that_training_lacks_give_a_warning(
         caplog.clear()
         task.describe()
         assert ("not trained on <unk>" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "remedy"),
+    [
+        ("a.csv", "id,sentence\n1,a b\n", "text", r"it has id, sentence\. .*dataset\.column"),
+        ("a.csv", "id,sentence\n1,a b\n", 3, r"dataset\.column=3: .* 2 columns"),
+        ("a.jsonl", '{"sentence": "a b"}\n', "text", r"it has sentence\. .*dataset\.column"),
+        ("a.jsonl", '{"text": ["a b"]}\n', "text", r"dataset\.column=text\.KEY"),
+        ("a.tsv", "\xff\n", "text", r"dataset\.column=text"),
+    ],
+)
+def test_a_wrong_column_is_refused_with_the_key_of_the_data_set(
+    name: str, content: str, column: str | int, remedy: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(content, "latin-1")
+    with pytest.raises(UserError, match=remedy) as error:
+        text_file(path, column=column).load()
+    assert "dataset.columns" not in str(error.value)
+    assert "dataset.delimiter" not in str(error.value)
 
 
 @pytest.mark.parametrize(("chunk", "warned"), [(28, True), (27, False)])
