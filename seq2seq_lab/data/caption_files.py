@@ -15,11 +15,12 @@ JSON_SPLITS = {"train": "train", "restval": "train", "val": "validation", "test"
 
 
 class CaptionRow(NamedTuple):
-    """A caption, the split, and the file of the image relative to the folder."""
+    """A caption, the split, the file of the image relative to the folder, and where the row is."""
 
     split: str
     image: str
     caption: str
+    location: str
 
 
 def read_captions(path: Path, encoding: str | None) -> list[CaptionRow]:
@@ -49,7 +50,7 @@ def _read_table(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
         form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
         if reason := problem or form or find_problem(row[2]):
             raise UserError(f"{path} line {line_number}: {reason}. {TABLE_FORM}")
-        yield CaptionRow(*row)
+        yield CaptionRow(row[0], row[1], row[2], f"{path} line {line_number}")
 
 
 def _read_json(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
@@ -74,4 +75,4 @@ def _read_json(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
             caption = " ".join(caption.split()) if isinstance(caption, str) else caption
             if reason := find_problem(caption):
                 raise UserError(f"{location} sentence {number}: raw: {reason}. {JSON_FORM}")
-            yield CaptionRow(JSON_SPLITS[split], str(Path(folder) / file), caption)
+            yield CaptionRow(JSON_SPLITS[split], str(Path(folder) / file), caption, location)

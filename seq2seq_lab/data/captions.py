@@ -159,17 +159,27 @@ class FeatureFolder:
         def read(files: Sequence[Path]) -> Iterator[npt.NDArray[Any]]:
             nonlocal shape
             for file in files:
-                features = read_features(file.with_suffix(".npy"), self.grid, shape)
+                features = read_features(file, self.grid, shape)
                 shape = features.shape
                 yield features
 
-        return _load_folder(self, read)
+        return _load_folder(self, read, ".npy")
 
 
 def _load_folder(
-    folder: ImageFolder | FeatureFolder, read: Callable[[Sequence[Path]], Iterator[npt.NDArray[Any]]]
+    folder: ImageFolder | FeatureFolder,
+    read: Callable[[Sequence[Path]], Iterator[npt.NDArray[Any]]],
+    suffix: str | None = None,
 ) -> CaptionCorpus:
-    """Return the images of a folder with their captions; `read` returns what is read from the files of images."""
+    """Return the images of a folder with their captions.
+
+    Args:
+        read: returns the contents of files.
+        suffix: of the files to read, if it is not that of the images.
+
+    Raises:
+        UserError: a file is missing, or what `read_captions` and `read` raise.
+    """
     root = Path(folder.path).expanduser()
     table = root / folder.captions
     if not table.is_file():
@@ -177,6 +187,16 @@ def _load_folder(
             f"dataset.path={folder.path}: {table} not found. Give a folder that contains dataset.captions={folder.captions}."
         )
     rows = read_captions(table, folder.encoding)
+    file_of = dict[str, Path]()
+    for row in rows:
+        if row.image not in file_of:
+            file = root / row.image
+            file_of[row.image] = file = file if suffix is None else file.with_suffix(suffix)
+            if not file.is_file():
+                raise UserError(
+                    f"{row.location}: {file} is not a file. Correct the row, or set dataset.path={folder.path} to the "
+                    f"folder of the images."
+                )
 
     def split(name: str) -> CaptionedImages:
         chosen = [row for row in rows if row.split == name]
@@ -186,7 +206,7 @@ def _load_folder(
             )
         names = [row.image for row in chosen]
         indices = {file: index for index, file in enumerate(dict.fromkeys(names))}
-        found = read([root / file for file in indices])
+        found = read([file_of[image] for image in indices])
         first = next(found)
         images = np.empty((len(indices), *first.shape), first.dtype)
         images[0] = first
@@ -277,9 +297,7 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
         UserError: the file cannot be read, or Pillow is not installed.
     """
     if not path.is_file():
-        raise UserError(
-            f"The image {path} is not a file. Give the path of an image, relative to captions.tsv."
-        )
+        raise UserError(f"The image {path} is not a file. Give the path of an image.")
     try:
         from PIL import Image, ImageOps
     except ImportError as error:

@@ -57,7 +57,7 @@ def test_the_json_has_captions_and_official_splits(tmp_path: Path) -> None:
         ([*IMAGES, entry("0.png", "train", "x", 5)], "element 5 sentence 2: raw: 5 is not text"),
         ([*IMAGES, entry("0.png", "train", " ")], "element 5 sentence 1: raw: the sentence is empty"),
         ([*IMAGES, entry("0.png", "train", "x", sentences=["x"])], "element 5 sentence 1: raw: None"),
-        ([*IMAGES, entry("9.png", "train", "x")], r"9\.png is not a file"),
+        ([*IMAGES, entry("9.png", "train", "x")], r"element 5: .*9\.png is not a file.*dataset\.path="),
         (IMAGES[:3], "no caption of the split test"),
     ],
 )
@@ -77,6 +77,17 @@ def write_features(folder: Path, grid: list[int] | None, **arrays: Any) -> Featu
     lines = ["train\ta.jpg\tone", "validation\tb.npy\ttwo", "test\tc.jpg\tthree"]
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n", "utf-8")
     return FeatureFolder(path=str(folder), captions="captions.tsv", encoding=None, grid=grid, language="en")
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_missing_file_is_named_with_its_line_before_any_is_read(features: bool, tmp_path: Path) -> None:
+    (tmp_path / "captions.tsv").write_text("train\t0.png\ta\ntest\t1.png\tb\nvalidation\t0.png\tc\n")
+    file = "1.npy" if features else "1.png"
+    (tmp_path / f"0{Path(file).suffix}").write_text("not read")
+    settings: Any = {"path": str(tmp_path), "captions": "captions.tsv", "encoding": None, "language": "en"}
+    folder = FeatureFolder(**settings, grid=None) if features else ImageFolder(**settings, size=8)
+    with pytest.raises(UserError, match=rf"captions\.tsv line 2: .*{file} is not a file.*dataset\.path="):
+        folder.load()
 
 
 def test_features_are_read_row_by_row(tmp_path: Path) -> None:
