@@ -101,7 +101,7 @@ def familywise_rate(
     """Return how often at least one pair of groups differs at the 5% level, Holm-corrected for all pairs.
 
     Args:
-        columns: the correction is for the pairs of so many columns, of which no other one has a difference.
+        columns: the number of columns whose pairs the correction counts; the others have no difference.
     """
     return sum(_found(one, columns).sum() for one in simulate(scenario, trials, generator)) / trials
 
