@@ -135,6 +135,7 @@ def attributed_pictures(
 ) -> Iterator[Drawing]:
     """Yield the deletion curves, the agreement of the methods, and the scores of each pair."""
     from seq2seq_lab.analysis import comparison
+    from seq2seq_lab.plots.attention import column_shares
     from seq2seq_lab.plots.attributions import Panel, draw_agreement, draw_attributions
     from seq2seq_lab.plots.curves import Series, draw_series
 
@@ -157,15 +158,6 @@ def attributed_pictures(
         title = f"{one.source} → {one.target}"
         figure = draw_attributions(panels, one.words, one.tokens, title, one.gold_cells)
         yield Drawing(f"pair_{one.index}", title, figure)
-
-
-def column_shares(scores_TU: Any, words: Sequence[str]) -> str:
-    """Return the shares of the magnitudes on `<sos>`, `<eos>` and punctuation as text, where there are any."""
-    size_U = abs(scores_TU).sum(0)
-    total = size_U.sum() or 1.0
-    columns = {name: [i for i, word in enumerate(words) if word == name] for name in ("<sos>", "<eos>")}
-    columns["punctuation"] = [i for i, word in enumerate(words) if not any(map(str.isalnum, word))]
-    return ", ".join(f"{name} {size_U[own].sum() / total:.0%}" for name, own in columns.items() if own)
 
 
 MEASURES = {

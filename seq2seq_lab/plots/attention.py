@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+ATTENTION = "attention weight"  # the usual scale
 LONGEST_SIDE = 24.0  # inches; limits the picture of a character-level sentence
 TITLE_SIZE = 11.0  # points
 NOTE_SIZE = 9.0  # points
@@ -37,10 +38,12 @@ def draw_attention(
     room: int | None = None,
     note: str | None = None,
     light: bool = False,
-    scale: str = "attention weight",
+    scale: str = ATTENTION,
     axes: "Axes | None" = None,
 ) -> "Figure":
     """Draw an attention matrix, source tokens along the top and output tokens down the side, on a scale from 0 to 1.
+
+    The shares of the attention on `<sos>`, `<eos>` and punctuation are below the picture; see `column_shares`.
 
     Args:
         weights_TS: one row per target token, one column per source token.
@@ -52,7 +55,7 @@ def draw_attention(
         note: a short text below the picture, for example the number of steps.
         light: draw high weights dark on white, for print.
         scale: what the weights are, beside the color bar.
-        axes: draw here, without a color bar; None for a figure of fitting size.
+        axes: draw here, without a color bar and notes; None for a figure of fitting size.
 
     Returns:
         The figure that contains the heatmap.
@@ -65,6 +68,7 @@ def draw_attention(
     cell = min(max(0.5 - 0.007 * longest, 0.2), LONGEST_SIDE / longest)  # inches
     font_size = min(11.0, 0.6 * cell * 72)
     fixed = LABEL_WIDTH * font_size / 72
+    shares = column_shares(weights_TS, source_tokens) if scale == ATTENTION else ""
     columns, column_font = fitted_labels(source_tokens, font_size, LONGEST_LABEL, title or "")
     labels, row_font = fitted_labels(target_tokens, font_size, LONGEST_LABEL if room is None else fixed)
     if len(labels) > rows:
@@ -96,8 +100,18 @@ def draw_attention(
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
     lettering = Font(column_font.families, TITLE_SIZE)
+    note = ". ".join(filter(None, (note, shares and f"attention on {shares}"))) or None
     _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note, scale)
     return figure
+
+
+def column_shares(weights_TS: npt.NDArray[np.floating[Any]], tokens: Sequence[str]) -> str:
+    """Return the shares of the magnitudes on `<sos>`, `<eos>` and punctuation as text, where there are any."""
+    size_S = abs(weights_TS).sum(0)
+    total = size_S.sum() or 1.0
+    columns = {name: [i for i, token in enumerate(tokens) if token == name] for name in ("<sos>", "<eos>")}
+    columns["punctuation"] = [i for i, token in enumerate(tokens) if not any(map(str.isalnum, token))]
+    return ", ".join(f"{name} {size_S[own].sum() / total:.0%}" for name, own in columns.items() if own)
 
 
 def set_columns(axes: "Axes", count: int, direction: Direction) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.measurement import GroupValue
+from seq2seq_lab.plots.attention import ATTENTION
 from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.aer import about_aer
 from seq2seq_lab.reporting.animation import over_training
@@ -22,7 +23,6 @@ from seq2seq_lab.reporting.runs import Run, read_finished
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import TextTable
-from seq2seq_lab.tasks.report import ATTENTION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

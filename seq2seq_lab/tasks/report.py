@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from seq2seq_lab import plots
+from seq2seq_lab.plots.attention import ATTENTION
 from seq2seq_lab.runtime.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-ATTENTION = "attention weight"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -411,3 +411,16 @@ def test_curves_of_one_line_share_a_color_and_have_bands() -> None:
     assert [text.get_text().count("b") for text in figure.legends[0].get_texts()] == [0, 100]
     (lowest, highest) = axes.collections[0].get_paths()[0].get_extents().intervaly
     assert (lowest, highest) == (2.5, 5.0)
+
+
+def test_the_shares_of_the_frame_and_of_punctuation_are_below_the_picture() -> None:
+    weights = np.array([[0.1, 0.6, 0.1, 0.2], [0.3, 0.0, 0.5, 0.2]])
+    source = ["<sos>", "king", ".", "<eos>"]
+    shown = [
+        text.get_text() for text in draw_attention(weights, source, ["le", "roi"], None, note="step 3").texts
+    ]
+    assert " ".join(shown[-1].split()) == "step 3. attention on <sos> 20%, <eos> 20%, punctuation 30%"
+    words = draw_attention(weights, ["a", "b", "c", "d"], ["le", "roi"], None)
+    other = draw_attention(weights, source, ["le", "roi"], None, scale="probability")
+    assert not words.texts
+    assert not other.texts
