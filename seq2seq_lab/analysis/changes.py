@@ -67,8 +67,12 @@ def permute(weights_NS: Tensor, rows: Rows) -> Tensor:
     return permuted(weights_NS, rows, 0)
 
 
-def permuted(weights_NS: Tensor, rows: Rows, permutation: int) -> Tensor:
-    """Return the weights in one of many orders; see `permute`."""
+def permuted(weights_NS: Tensor, rows: Rows, permutation: Tensor | int) -> Tensor:
+    """Return the weights in one of many orders; see `permute`.
+
+    Args:
+        permutation: its number, or those of the rows [N, 1].
+    """
     best_N1 = weights_NS.argmax(1, keepdim=True)
     position_S = torch.arange(weights_NS.shape[1], device=weights_NS.device)
     result_NS, moved_N1 = weights_NS, torch.zeros_like(best_N1, dtype=torch.bool)

@@ -56,7 +56,7 @@ def intervene_pair(
     Args:
         kinds: see `interventions.intervene`; empty for those that are compared by default.
         weights: for the kind `weights`: [T, S], or [1, S] for the same at every step.
-        options: `layer`, `head`, `seen` and `seed` of `ChangedModel`.
+        options: `layer`, `head`, `seen` and `seed` of `ChangedModel`, and `permutations` of `interventions.intervene`.
 
     Raises:
         UserError: an unknown kind, one without what it needs, or a model without attention.

@@ -7,6 +7,7 @@ is changed, with the given outputs as input; with `free` every step of a search 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.analysis.changes import KINDS, ChangedModel, keep
+from seq2seq_lab.analysis.changes import KINDS, ChangedModel, ChangedSource, keep, permuted
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -44,6 +45,8 @@ BY_DEFAULT = (
     "zero_out",
     "previous",
 )
+PERMUTATIONS = 100  # as in Jain and Wallace 2019
+ROWS = 1_000  # of a batch of permutations
 BINS = (0.25, 0.5, 0.75)  # of the largest weight
 CLASS_OF_TAG = {"PUNCT": "punctuation"}  # of the tags of Universal Dependencies
 CLASSES = ("content", "function", "punctuation", "end", "other")
@@ -60,6 +63,8 @@ class Tokens:
         total_variation: ½ Σ |p − p′|.
         jensen_shannon: the Jensen–Shannon divergence of p and p′, in nats.
         largest: the largest unchanged weight of the row.
+        median_variation: of the kind `permute` in scope `step` the median of ½ Σ |p − p′| over many permutations, else
+            `total_variation`.
         changed: whether the change applies: a permutation needs two source words, `previous` an earlier step.
         classes: the class of the word of each token, of `CLASSES`; "end" is `<eos>`.
         sentence: the index of the sentence of each token.
@@ -70,6 +75,7 @@ class Tokens:
     total_variation: Floats
     jensen_shannon: Floats
     largest: Floats
+    median_variation: Floats
     changed: npt.NDArray[np.bool_]
     classes: list[str]
     sentence: npt.NDArray[np.int64]
@@ -85,7 +91,8 @@ class Effect:
         kept: the share of predictions that stay the same.
         log_prob_change, total_variation, jensen_shannon: means; see `Tokens`.
         confidence: half widths of 95% intervals, by the name of the mean (bootstrap over sentences).
-        by_largest: the median total variation by the largest weight, as (lower limit, upper limit, tokens, median).
+        by_largest: the median of `Tokens.median_variation` by the largest weight, as (lower limit, upper limit, tokens,
+            median).
     """
 
     kind: str
@@ -110,6 +117,7 @@ def intervene(
     *,
     gold: Sequence[Gold] | None = None,
     weights: Sequence[Tensor] | None = None,
+    permutations: int = 1,
     **options: Any,
 ) -> dict[tuple[str, str], Tokens]:
     """Return the predictions of the tokens of given outputs, by (kind, scope).
@@ -118,6 +126,7 @@ def intervene(
         kinds: names of `KINDS`; `word=J` and `mask=J` with the index of a source word.
         gold: alignments and word classes of the pairs; needed by the kind `gold`.
         weights: for the kind `weights`, a matrix for each pair; see `ChangedModel`.
+        permutations: the number of permutations in `Tokens.median_variation`; the other columns are of the first one.
         options: `layer`, `head`, `seen` and `seed` of `ChangedModel`.
 
     Raises:
@@ -129,11 +138,11 @@ def intervene(
     found: dict[tuple[str, str], list[list[Any]]] = {(kind, scope): [] for scope in scopes for kind in kinds}
     classes = [classes_of(forced, i, None if gold is None else gold[i]) for i in range(len(forced.targets))]
     for index in forced.plan:
-        batch = forced.batch(index)
+        batch, counts = forced.batch(index), [len(classes[i]) for i in index.tolist()]
         with evaluation_context(batch, forced.compute.precision, forced.compute.device):
-            for (kind, scope), columns in _run_batch(plain, changed, scopes, batch):
+            for (kind, scope), columns in _run_batch(plain, changed, scopes, batch, counts, permutations):
                 for row, i in enumerate(index.tolist()):
-                    count = len(classes[i])
+                    count = counts[row]
                     own = [column[row, :count] for column in columns]
                     matrix_TS = given[kind][i] if kind in given else None
                     applies = _applies(kind, batch.source_lengths[row], count, matrix_TS)
@@ -196,29 +205,79 @@ def parse_kind(kind: str) -> tuple[str, int | None]:
 
 
 def _run_batch(
-    plain: ChangedModel, changed: Mapping[str, ChangedModel], scopes: Sequence[Scope], batch: Any
+    plain: ChangedModel,
+    changed: Mapping[str, ChangedModel],
+    scopes: Sequence[Scope],
+    batch: Any,
+    counts: Sequence[int],
+    permutations: int,
 ) -> Iterator[tuple[tuple[str, str], list[npt.NDArray[Any]]]]:
-    """Yield the columns [B, T] of `Tokens` up to `largest`, by (kind, scope)."""
+    """Yield the columns [B, T] of `Tokens` up to `median_variation`, by (kind, scope)."""
     columns: dict[tuple[str, str], list[tuple[Tensor, ...]]] = {
         (kind, scope): [] for scope in scopes for kind in changed
     }
     state, source = plain.start(batch)
     states = dict.fromkeys(changed, state) if "all" in scopes else {}
     sources = {kind: model.source(source.inner, batch) for kind, model in changed.items()}
-    for token_B, output_B in zip(batch.inputs_BT.unbind(1), batch.outputs_BT.unbind(1), strict=True):
+    count_B = torch.tensor(counts)
+    inputs_and_outputs = zip(batch.inputs_BT.unbind(1), batch.outputs_BT.unbind(1), strict=True)
+    for t, (token_B, output_B) in enumerate(inputs_and_outputs):
         log_probs_BV, after, weights_BS = plain.step(token_B, state, source)
         assert weights_BS is not None
         largest_B = weights_BS.amax(1)
         for kind, model in changed.items():
             if "step" in scopes:
                 other_BV, _, _ = model.step(token_B, state, sources[kind])
-                columns[kind, "step"].append((*compared(log_probs_BV, other_BV, output_B), largest_B))
+                found = compared(log_probs_BV, other_BV, output_B)
+                median_B = found[2]
+                if kind == "permute" and permutations > 1:
+                    row_N = (count_B > t).nonzero()[:, 0].to(token_B.device)
+                    median_N = median_of_permutations(
+                        model,
+                        token_N=token_B[row_N],
+                        state=state.select(row_N),
+                        source=sources[kind].select(row_N),
+                        log_probs_NV=log_probs_BV[row_N],
+                        permutations=permutations,
+                    )
+                    median_B = median_B.index_copy(0, row_N, median_N)
+                columns[kind, "step"].append((*found, largest_B, median_B))
             if "all" in scopes:
                 other_BV, states[kind], _ = model.step(token_B, states[kind], sources[kind])
-                columns[kind, "all"].append((*compared(log_probs_BV, other_BV, output_B), largest_B))
+                found = compared(log_probs_BV, other_BV, output_B)
+                columns[kind, "all"].append((*found, largest_B, found[2]))
         state = after
     for key, steps in columns.items():
         yield key, [to_host(torch.stack(column, 1)) for column in zip(*steps, strict=True)]
+
+
+def median_of_permutations(
+    model: ChangedModel,
+    *,
+    token_N: Tensor,
+    state: Any,
+    source: ChangedSource,
+    log_probs_NV: Tensor,
+    permutations: int,
+) -> Tensor:
+    """Return the median total variation of the predictions of one step over permutations of its weights.
+
+    Args:
+        token_N, state, source: the arguments of `ChangedModel.step`.
+        log_probs_NV: the prediction without a change.
+    """
+    probs_NV, found = log_probs_NV.exp(), list[Tensor]()
+    every_P = torch.arange(permutations, device=token_N.device)
+    for permutation_P in every_P.split(max(1, ROWS // len(token_N))):
+        index_M = torch.arange(len(token_N), device=token_N.device).repeat(len(permutation_P))
+        permutation_M1 = permutation_P.repeat_interleave(len(token_N))[:, None]
+        permuting = replace(model, kind=partial(permuted, permutation=permutation_M1))
+        log_probs_MV, _, _ = permuting.step(
+            token_N[index_M], state.select(index_M), source.select(index_M), with_weights=False
+        )
+        found.append(total_variation(probs_NV, log_probs_MV.exp().view(-1, *probs_NV.shape)))
+    # Of an even number the mean of the two in the middle, as in NumPy.
+    return torch.cat(found).quantile(0.5, dim=0)
 
 
 def compared(log_p_NV: Tensor, log_q_NV: Tensor, output_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -308,13 +367,16 @@ def classes_of(forced: Forced, i: int, gold: Gold | None) -> list[str]:
 
 
 def _tokens(parts: Sequence[Sequence[Any]]) -> Tokens:
-    kept, change, variation, divergence, largest, applies, classes, sentence = zip(*parts, strict=True)
+    kept, change, variation, divergence, largest, median, applies, classes, sentence = zip(
+        *parts, strict=True
+    )
     return Tokens(
         kept=np.concatenate(kept).astype(np.bool_),
         log_prob_change=np.concatenate(change).astype(np.float64),
         total_variation=np.concatenate(variation).astype(np.float64),
         jensen_shannon=np.concatenate(divergence).astype(np.float64),
         largest=np.concatenate(largest).astype(np.float64),
+        median_variation=np.concatenate(median).astype(np.float64),
         changed=np.concatenate(applies),
         classes=[one for part in classes for one in part],
         sentence=np.concatenate(sentence),
@@ -362,7 +424,7 @@ def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
             total_variation=float(values["total_variation"].mean()),
             jensen_shannon=float(values["jensen_shannon"].mean()),
             confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
-            by_largest=[*medians_by_largest(tokens.largest[used], values["total_variation"])],
+            by_largest=[*medians_by_largest(tokens.largest[used], tokens.median_variation[used])],
         )
 
 

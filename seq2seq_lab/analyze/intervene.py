@@ -85,7 +85,15 @@ def intervene(options: argparse.Namespace) -> None:
     }
     found: list[Any] = []
     if forced_scopes := [scope for scope in scopes if scope != "free"]:
-        measured = interventions.intervene(run.model, forced, asked, forced_scopes, gold=gold, **settings)
+        measured = interventions.intervene(
+            run.model,
+            forced,
+            asked,
+            forced_scopes,
+            gold=gold,
+            permutations=interventions.PERMUTATIONS,
+            **settings,
+        )
         found += interventions.effects(measured)
     if "free" in scopes:
         found += interventions.free(run, split.references(False), forced, asked, **settings)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from torch import Tensor
 
 import seq2seq_lab
-from seq2seq_lab.analysis.changes import KINDS, ChangedModel, Rows, keep
+from seq2seq_lab.analysis import interventions
+from seq2seq_lab.analysis.changes import KINDS, ChangedModel, Rows, keep, permuted
 from seq2seq_lab.analysis.interventions import (
     BY_DEFAULT,
+    PERMUTATIONS,
     UNION,
     UNITED,
     Tokens,
@@ -193,6 +196,31 @@ def test_divergences_equal_their_definitions() -> None:
         assert found.log_prob_change[t] == pytest.approx(float(other[0, output] - one[0, output]), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("decoder", "attention"),
+    [("luong", "additive"), ("luong_feeding", "coverage"), ("transformer", "scaled_dot")],
+)
+def test_the_median_is_of_permutations_one_at_a_time(
+    decoder: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interventions, "ROWS", 9)  # several batches of two permutations
+    run = demo_with(decoder, attention)
+    forced = run.forced(SOURCES, TARGETS)
+    found = intervene(run.model, forced, ["permute", "uniform"], ["step", "all"], permutations=6)
+    variations = []
+    for permutation in range(6):
+        monkeypatch.setitem(KINDS, "permute", partial(permuted, permutation=permutation))
+        one = intervene(run.model, forced, ["permute"], ["step"])["permute", "step"]
+        variations.append(one.total_variation)
+    ours = found["permute", "step"]
+    np.testing.assert_allclose(ours.median_variation, np.median(variations, axis=0), atol=1e-6)
+    np.testing.assert_allclose(ours.total_variation, variations[0], atol=1e-6)
+    assert abs(ours.median_variation - ours.total_variation).max() > 0.01
+    del found["permute", "step"]
+    for other in found.values():
+        assert (other.median_variation == other.total_variation).all()
+
+
 @pytest.fixture(scope="module")
 def split() -> Any:
     return read_data(seq2seq_lab.load("demo", changes=DATA), False).tests[0]
@@ -244,6 +272,7 @@ def test_means_intervals_and_bins() -> None:
         total_variation=columns[2],
         jensen_shannon=columns[3],
         largest=columns[1],
+        median_variation=columns[2] / 2,
         changed=changed,
         classes=["content", "end"] * 100,
         sentence=np.arange(200) // 10,
@@ -254,7 +283,7 @@ def test_means_intervals_and_bins() -> None:
     assert content.total_variation == pytest.approx(columns[2][::2][changed[::2]].mean())
     assert 0.02 < whole.confidence["kept"] < 0.12
     inside = changed & (columns[1] >= 0.25) & (columns[1] < 0.5)
-    assert (0.25, 0.5, inside.sum(), np.median(columns[2][inside])) in whole.by_largest
+    assert (0.25, 0.5, inside.sum(), np.median(columns[2][inside]) / 2) in whole.by_largest
 
 
 def test_a_search_with_changed_weights(split: Any) -> None:
@@ -292,12 +321,13 @@ def test_models_without_attention_are_refused() -> None:
 
 
 def test_the_program_prints_the_effects(capsys: pytest.CaptureFixture[str], split: Any) -> None:
-    line = ["intervene", "demo", *DATA, "--kinds", "uniform,word=1", "--scopes"]
+    line = ["intervene", "demo", *DATA, "--kinds", "uniform,permute,word=1", "--scopes"]
     analyze.main([*line, "step,free", "--format", "jsonl"])
     found = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
     text = split.text
     forced = demo().forced([*text.source], [*text.target])
-    measured = intervene(demo().model, forced, ["uniform", "word=1"], ["step"], gold=text.gold)
+    kinds = ["uniform", "permute", "word=1"]
+    measured = intervene(demo().model, forced, kinds, ["step"], gold=text.gold, permutations=PERMUTATIONS)
     expected = [json.loads(json.dumps(asdict(one))) for one in effects(measured)]
     assert [one for one in found if one.pop("effect") == "Effect"] == expected
     analyze.main([*line, "step"])
