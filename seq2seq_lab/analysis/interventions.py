@@ -179,7 +179,10 @@ def given_weights(
             found[kind] = [gold_weights(forced, i, one) for i, one in enumerate(gold)]
         elif name == "weights":
             if weights is None:
-                raise UserError("kind=weights needs the argument weights, a matrix for each pair.")
+                raise UserError(
+                    "kind=weights needs weights, which only Python can give: run.intervene(source, target, "
+                    'kinds=["weights"], weights=rows), with a list of numbers for each token of the output.'
+                )
             found[kind] = weights
         elif word is not None:
             assert forced.source_tokenizer is not None
