@@ -493,13 +493,18 @@ def free(
 ) -> list[SearchEffect]:
     """Return the effects on the outputs of the search of a run.
 
-    The kinds `gold` and `weights` are left out: they are made for the tokens of a given output.
+    The kind `gold` is left out: its weights are those of the tokens of a given output.
 
     Args:
         run: a `LoadedTranslation`.
         options: see `intervene`.
+
+    Raises:
+        UserError: an unknown kind, or `weights`.
     """
-    kinds = [kind for kind in kinds if kind not in ("gold", "weights")]
+    kinds = [kind for kind in kinds if kind != "gold"]
+    if not kinds:
+        return []
     given, before = given_weights(forced, kinds), _texts(run, forced)
     return [
         search_effect(

@@ -8,12 +8,14 @@ from typing import Any
 
 from seq2seq_lab.analyze.common import add_question, add_test_set, forced_pairs, selected_test_set
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
-from seq2seq_lab.errors import print_visible, require
+from seq2seq_lab.errors import UserError, print_visible, require
 from seq2seq_lab.evaluate import open_run
+from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import TextTable, print_table
 
 SCOPES = ("step", "all", "free")
 NOTE = "Effects of changed attention weights on the predictions, ± 95% intervals (bootstrap over sentences)."
+NOT_FREE = "Scope free leaves out the kind gold, whose weights are those of the tokens of the reference."
 
 
 def add_intervene(questions: Any) -> None:
@@ -63,7 +65,7 @@ def intervene(options: argparse.Namespace) -> None:
     """Print the effects of changed attention weights.
 
     Raises:
-        UserError: an unknown kind or scope, or a model without attention to text.
+        UserError: an unknown kind or scope, a kind without a scope, or a model without attention to text.
     """
     from seq2seq_lab.analysis import interventions
 
@@ -78,6 +80,9 @@ def intervene(options: argparse.Namespace) -> None:
         if options.kinds
         else [*interventions.BY_DEFAULT, *(["gold"] if gold else [])]
     )
+    without_gold = "free" in scopes and "gold" in asked
+    if without_gold and {*asked} == {"gold"} and {*scopes} == {"free"}:
+        raise UserError(f"--kinds=gold --scopes=free: {NOT_FREE} Add another kind or scope, such as step.")
     settings = {
         "layer": options.layer,
         "head": options.head,
@@ -102,13 +107,16 @@ def intervene(options: argparse.Namespace) -> None:
     tables = [*effect_tables(effects)]
     if searches := [one for one in found if isinstance(one, interventions.SearchEffect)]:
         tables.append(search_table(searches))
-    write_pictures(options, NOTE, tables, lambda: variation_pictures(effects))
+    note = f"{NOTE} {NOT_FREE}" if without_gold else NOTE
+    write_pictures(options, note, tables, lambda: variation_pictures(effects))
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps({"effect": type(one).__name__, **asdict(one)}, ensure_ascii=False))
         return
     for table in tables:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
+    if without_gold:
+        print_prose(NOT_FREE)
 
 
 def variation_pictures(effects: Sequence[Any]) -> Iterator[Drawing]:

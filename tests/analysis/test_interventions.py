@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from seq2seq_lab.analysis.interventions import (
     search_effect,
 )
 from seq2seq_lab.analyze import __main__ as analyze
+from seq2seq_lab.analyze.intervene import NOT_FREE
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
 from seq2seq_lab.metrics.alignment import WordLinks, link_counts, oracle_links, word_spans
@@ -321,6 +323,25 @@ def test_models_without_attention_are_refused() -> None:
     run = demo_with("plain", "none")
     with pytest.raises(UserError, match="no attention to change"):
         intervene(run.model, run.forced(SOURCES, TARGETS), ["uniform"], ["step"])
+
+
+def test_the_scope_free_names_the_kind_that_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = ["intervene", "demo", *DATA, "--first", "2", "--scopes"]
+    for kinds in ("gold", "gold,uniform"):
+        page = tmp_path / f"{kinds}.html"
+        analyze.main([*line, "step,free", "--kinds", kinds, "--html", str(page)])
+        assert NOT_FREE in capsys.readouterr().out
+        assert NOT_FREE in page.read_text("utf-8")
+    analyze.main([*line, "step,free", "--kinds", "uniform"])
+    assert NOT_FREE not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        analyze.main([*line, "free", "--kinds", "gold"])
+    assert "--kinds=gold --scopes=free" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        analyze.main([*line, "free", "--kinds", "weights"])
+    assert "kind=weights" in capsys.readouterr().err
 
 
 def test_the_program_prints_the_effects(capsys: pytest.CaptureFixture[str], split: Any) -> None:
