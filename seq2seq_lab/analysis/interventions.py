@@ -35,6 +35,8 @@ Floats = npt.NDArray[np.float64]
 
 WITH_WORD = ("word", "mask")
 UNION = "moradi_union"
+# The "function words" of Moradi et al. 2019.
+WITHOUT_CONTENT = "function, punctuation, end"
 UNITED = ("uniform", "zero_out_max", "permute")
 BY_DEFAULT = (
     "uniform",
@@ -86,6 +88,7 @@ class Effect:
     """The effect of one kind of change, in one scope, on the tokens of one class.
 
     Attributes:
+        word_class: "all", one of `CLASSES`, or `WITHOUT_CONTENT`.
         tokens: the number of tokens to which the change applies.
         left_out: the number of the others.
         kept: the share of predictions that stay the same.
@@ -406,7 +409,10 @@ def _share_only(effect: Effect) -> Effect:
 
 
 def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
-    for name, of_class in masks_of_classes(tokens.classes):
+    masks = dict(masks_of_classes(tokens.classes))
+    if "function" in masks:
+        masks[WITHOUT_CONTENT] = np.isin(tokens.classes, ("function", "punctuation", "end"))
+    for name, of_class in masks.items():
         used = of_class & tokens.changed
         if not used.any():
             continue

@@ -20,6 +20,7 @@ from seq2seq_lab.analysis.interventions import (
     PERMUTATIONS,
     UNION,
     UNITED,
+    WITHOUT_CONTENT,
     Tokens,
     effects,
     free,
@@ -257,9 +258,12 @@ def test_the_union_is_what_one_of_three_changes_keeps(split: Any) -> None:
     kept = np.any([found[kind, "step"].kept for kind in UNITED], axis=0)
     classes = np.array(found["uniform", "step"].classes)
     assert {"content", "function", "punctuation", "end"} == {*classes}
+    of_classes = {name: classes == name for name in {*classes}}
+    of_classes |= {"all": np.ones(len(kept), bool), WITHOUT_CONTENT: classes != "content"}
+    assert {*of_classes} == {one.word_class for one in rows if one.kind == UNION}
     for one in rows:
         if one.kind == UNION:
-            of_class = np.ones(len(kept), bool) if one.word_class == "all" else classes == one.word_class
+            of_class = of_classes[one.word_class]
             assert one.kept == pytest.approx(kept[of_class].mean())
             assert (one.scope, one.total_variation) == ("step", None)
 
