@@ -5,6 +5,7 @@ is changed, with the given outputs as input; with `free` every step of a search 
 ("Interrogating the explanatory power of attention in neural machine translation") use `step`.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.alignment import group_tokens, word_spans
+from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import confidence_interval, ratio
@@ -67,7 +69,8 @@ class Tokens:
         largest: the largest unchanged weight of the row.
         median_variation: of the kind `permute` in scope `step` the median of ½ Σ |p − p′| over many permutations, else
             `total_variation`.
-        changed: whether the change applies: a permutation needs two source words, `previous` an earlier step.
+        changed: whether the change applies: a permutation needs two source words, besides punctuation, `previous` an
+            earlier step.
         classes: the class of the word of each token, of `CLASSES`; "end" is `<eos>`.
         sentence: the index of the sentence of each token.
     """
@@ -148,7 +151,7 @@ def intervene(
                     count = counts[row]
                     own = [column[row, :count] for column in columns]
                     matrix_TS = given[kind][i] if kind in given else None
-                    applies = _applies(kind, batch.source_lengths[row], count, matrix_TS)
+                    applies = _applies(kind, forced, i, count, matrix_TS)
                     found[kind, scope].append([*own, applies, classes[i], np.full(count, i)])
     return {key: _tokens(parts) for key, parts in found.items()}
 
@@ -308,18 +311,26 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     return (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).sum(-1).clamp(min=0)
 
 
-def _applies(kind: str, source_length: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
-    """Return which tokens of a sentence a kind of change applies to."""
+def _applies(kind: str, forced: Forced, i: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
+    """Return which of the `count` target tokens of a pair a kind of change applies to."""
     if given_TS is not None:
         rows: npt.NDArray[np.bool_] = ~given_TS.isnan().any(1).numpy()
         if len(rows) == 1:  # the same for all tokens
             return np.full(count, rows[0])
         return np.pad(rows, (0, max(0, count - len(rows))))[:count]
     if kind == "permute":
-        return np.full(count, source_length > 3)  # more than <sos>, a token and <eos>
+        return np.full(count, _source_words(forced, i) > 1)
     if kind == "previous":
         return np.arange(count) > 0
     return np.ones(count, np.bool_)
+
+
+def _source_words(forced: Forced, i: int) -> float:
+    """Return the number of words of a source, without punctuation; infinite if it is not text."""
+    if forced.source_tokenizer is None:
+        return math.inf
+    line = forced.sources[i]
+    return int(Units.of(line, forced.source_tokenizer.spans(line), 1).is_word.sum())
 
 
 def gold_weights(forced: Forced, i: int, gold: Gold) -> Tensor:

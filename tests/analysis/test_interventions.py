@@ -224,6 +224,25 @@ def test_the_median_is_of_permutations_one_at_a_time(
         assert (other.median_variation == other.total_variation).all()
 
 
+class Pieces:
+    """A tokenizer that cuts words into pairs of letters, with the ids of another one."""
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return [(start, min(start + 2, len(text))) for start in range(0, len(text), 2)]
+
+
+def test_sentences_of_one_word_are_not_permuted() -> None:
+    run, sources = demo(), ["sleep!", "sleep", "sleep , !", "the king sleeps."]
+    forced = run.forced(sources, [TARGETS[0]] * 4)
+    found = intervene(run.model, forced, ["permute"], ["step"])["permute", "step"]
+    assert found.changed.tolist() == [False] * 15 + [True] * 5
+    (whole, *_) = effects({("permute", "step"): found})
+    assert (whole.tokens, whole.left_out) == (5, 15)
+    pieces = replace(forced, source_tokenizer=Pieces())
+    found = intervene(run.model, pieces, ["permute"], ["step"])["permute", "step"]
+    assert found.changed.tolist() == [False] * 15 + [True] * 5
+
+
 @pytest.fixture(scope="module")
 def split() -> Any:
     return read_data(seq2seq_lab.load("demo", changes=DATA), False).tests[0]
