@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab.analysis.align import Extraction, attention_of_batches
-from seq2seq_lab.analysis.extraction import soft_link_counts, word_weights
+from seq2seq_lab.analysis.extraction import Null, soft_link_counts, word_weights
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.ibm1 import Words, train_ibm1
 from seq2seq_lab.data.alignment_files import alignment_words
@@ -53,12 +53,14 @@ def alignment_errors(
     forced: Forced,
     gold: Sequence[Gold],
     train: tuple[Words, Words] | None = None,
+    null: Null = "drop",
 ) -> Iterator[AlignmentError]:
     """Yield the AER of the model's attention, of each layer and both rows, and of the controls.
 
     Args:
         random_models: the model with random parameters of attention; see `with_random_attention`.
         train: the words of the sources and of the targets from which IBM model 1 is trained; None to leave it out.
+        null: of the links of the model and of random parameters; see `extraction.argmax_links`.
 
     Raises:
         UserError: the model has no attention to words.
@@ -67,7 +69,7 @@ def alignment_errors(
     for name, models in (("model", [model]), ("random parameters", random_models)):
         for layer in range(layers) if layers else (None,):
             for reading in ("emit", "read"):
-                extraction = Extraction(layer=layer, reading=reading)
+                extraction = Extraction(layer=layer, reading=reading, null=null)
                 counts = [_counts(one, forced, gold, extraction) for one in models]
                 if counts:
                     hard, soft = (np.sum(rows, axis=0) for rows in zip(*counts, strict=True))

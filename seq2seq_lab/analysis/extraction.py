@@ -15,6 +15,11 @@ Weights = npt.NDArray[np.floating[Any]]
 Null = Literal["drop", "allow"]
 Reading = Literal["emit", "read"]
 
+RULES: dict[Null, str] = {
+    "drop": "The columns of <sos> and <eos> are dropped, and every word is linked.",
+    "allow": "A word whose largest weight is on <sos> or <eos> has no link.",
+}
+
 
 def word_weights(words: WordLinks, weights_TS: Weights, reading: Reading = "emit") -> Weights:
     """Return the weights between words, with those of `<sos>` and `<eos>`: [target words, source words + 2].

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_null, add_question, add_test_set, selected_test_set
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
@@ -26,6 +26,7 @@ def add_aer(questions: Any) -> None:
     arguments.add_argument(
         "--ibm1", action="store_true", help="add IBM model 1, trained on the training text of the data set"
     )
+    add_null(arguments)
     arguments.add_argument("--seed", type=int, default=1, help="of the random parameters (default: 1)")
     arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
 
@@ -39,6 +40,7 @@ def aer(options: argparse.Namespace) -> None:
     import torch
 
     from seq2seq_lab.analysis.controls import DRAWS, alignment_errors, training_words, with_random_attention
+    from seq2seq_lab.analysis.extraction import RULES
     from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
 
     run = open_run(options, options.changes)
@@ -56,7 +58,7 @@ def aer(options: argparse.Namespace) -> None:
     random_models = [one for one in random_models if one is not None]
     forced = run.forced([*split.text.source], [*split.text.target])
     train = training_words(run.task.corpus.train) if options.ibm1 else None
-    found = alignment_errors(run.model, random_models, forced, gold, train)
+    found = alignment_errors(run.model, random_models, forced, gold, train, options.null)
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps(asdict(one)))
@@ -72,6 +74,7 @@ def aer(options: argparse.Namespace) -> None:
     ]
     heads = ["weights", "of", "AER ± 95% interval", "soft AER"]
     print_table(f"Alignment error rates of {len(gold):,} sentences", heads, rows, 2)
+    print_prose(RULES[options.null])
     if not random_models:
         print_prose("The attention function has no parameters that could be random.")
     if (chosen := (run.result or {}).get(AER_ROWS)) is not None:

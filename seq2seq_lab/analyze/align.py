@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, pairs, require_float32
+from seq2seq_lab.analyze.common import add_null, add_question, pairs, require_float32
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 
@@ -33,13 +33,7 @@ def add_align(questions: Any) -> None:
         help="the row of attention that aligns a token: emit: of the step that predicts it; read: of the step that reads "
         "it, which is better for Transformers (default: emit)",
     )
-    arguments.add_argument(
-        "--null",
-        choices=["drop", "allow"],
-        default="drop",
-        help="drop: every word is linked, without regard to <sos> and <eos>; allow: a word has no link if one of them has "
-        "its largest weight (default: drop)",
-    )
+    add_null(arguments)
     arguments.add_argument(
         "--threshold",
         type=float,

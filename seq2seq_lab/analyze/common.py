@@ -38,6 +38,17 @@ def add_test_set(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--first", type=int, metavar="N", help="use the first N examples only")
 
 
+def add_null(arguments: argparse.ArgumentParser) -> None:
+    """Add the option that selects whether a word can have no link."""
+    arguments.add_argument(
+        "--null",
+        choices=["drop", "allow"],
+        default="drop",
+        help="drop: every word is linked, without regard to <sos> and <eos>; allow: a word has no link if one of them has "
+        "its largest weight (default: drop)",
+    )
+
+
 def require_float32(options: argparse.Namespace, what: str) -> None:
     """Refuse another precision than float32, in which attributions are computed whatever the precision of the run.
 

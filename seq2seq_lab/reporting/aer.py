@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from seq2seq_lab.analysis.extraction import RULES
 from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
 from seq2seq_lab.metrics.base import Declarations
 
 EMIT = "AER is that of the attention weights of the step that predicts a word (emit)"
-MEANING = f"{EMIT}, of a Transformer the mean over the heads of its last layer."
+MEANING = f"{EMIT}, of a Transformer the mean over the heads of its last layer. {RULES['drop']}"
 
 
 def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
-    """Return the meaning of the AER of the first test set, and the AER of the weights that the validation split selects."""
+    """Return the meaning of the AER of the first test set, the AER of the weights that the validation split selects, and the
+    rule for `<sos>` and `<eos>`.
+    """
     if result.get("test/aer") is None or "aer" not in declared.metrics:
         return ""
     one = declared.metrics["aer"]
@@ -24,4 +27,4 @@ def about_aer(result: Mapping[str, Any], declared: Declarations) -> str:
         isinstance(rows, str) and (value := result.get(f"test/aer_{rows}")) is not None
     ):  # not the row of `aer`
         text += f" The validation split selects {describe_rows(rows)}: AER {one.text(value)} on the test set."
-    return text
+    return f"{text} {RULES['drop']}"

@@ -1,13 +1,16 @@
 """Controls of the alignment error rate: random parameters of attention and uniform weights."""
 
+import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
-from demo_models import SOURCES, TARGETS, demo_with
+from demo_models import DATA, SOURCES, TARGETS, demo_with
 
 from seq2seq_lab.analysis.controls import alignment_errors, training_words, with_random_attention
+from seq2seq_lab.analysis.extraction import RULES, Null
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.data.corpus import Gold, ParallelText
 
 GOLD = [
@@ -74,3 +77,17 @@ def test_ibm_model_1_is_trained_on_the_training_text() -> None:
     assert found["IBM model 1"].soft is None
     gold = replace(ParallelText(SOURCES[:2], TARGETS[:2]), gold=GOLD)
     assert training_words(gold)[1] == [("le", "roi", "dort"), ("vache", "blanche")]
+
+
+def test_the_rule_for_words_without_links_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    line, found = ["aer", "demo", *DATA, "--first", "2"], dict[Null, Any]()
+    for null in get_args(Null):
+        analyze.main([*line, "--null", null])
+        assert RULES[null] in capsys.readouterr().out
+        analyze.main([*line, "--null", null, "--format", "jsonl"])
+        rows = map(json.loads, capsys.readouterr().out.splitlines())
+        found[null] = {(one["weights"], one["rows"]): one["aer"] for one in rows}
+    analyze.main(line)
+    assert RULES["drop"] in capsys.readouterr().out
+    random = "random parameters", "attention"
+    assert found["drop"][random] != found["allow"][random]

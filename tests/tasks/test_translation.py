@@ -17,6 +17,7 @@ from small_models import batch_of, small_config
 from torch import nn
 from torch.nn import functional
 
+from seq2seq_lab.analysis.extraction import RULES
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Precision
@@ -397,10 +398,10 @@ def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:
     )
     assert about_aer(result, declared).endswith(
         "(read), is 0.600. The validation split selects the step that reads the word, layer 2 (mean over its heads): AER "
-        "0.250 on the test set."
+        f"0.250 on the test set. {RULES['drop']}"
     )
     assert about_aer({**result, "aer_rows": "read"}, declared).endswith(
-        "the step that reads the word: AER 0.600 on the test set."
+        f"the step that reads the word: AER 0.600 on the test set. {RULES['drop']}"
     )
     assert "selects" not in about_aer({"test/aer": 0.4, "aer_rows": "layer_9"}, declared)
     assert about_aer({"test/bleu": 0.4}, declared) == ""
