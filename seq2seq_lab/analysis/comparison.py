@@ -32,7 +32,6 @@ RANDOM, GREEDY = "random order", "greedy search"
 # τ of the attributions with random weights above which a method hardly depends on the model.
 INSENSITIVE = 0.1
 PERCENTS = range(10, 101, 10)  # of the words, for the deletion curve
-QUANTILE = 1  # of `faithfulness.SHARES`: 20% of the words
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,9 @@ def _faithful(deletions: faithful.Deletions, order_TK: Any) -> Iterator[tuple[st
     if order_TK.shape[1]:
         found = faithful.faithfulness(deletions, order_TK)
         yield "area", _sum(found.area_T)
-        yield "comprehensiveness", _sum(found.comprehensiveness_TQ[:, QUANTILE])
-        yield "sufficiency", _sum(found.sufficiency_TQ[:, QUANTILE])
+        for q, share in enumerate(faithful.SHARES):
+            yield f"comprehensiveness_{share * 100:.0f}", _sum(found.comprehensiveness_TQ[:, q])
+            yield f"sufficiency_{share * 100:.0f}", _sum(found.sufficiency_TQ[:, q])
         for percent in PERCENTS:
             yield f"drop_{percent}", _sum(found.drops_TK[:, math.ceil(percent / 100 * order_TK.shape[1]) - 1])
 

@@ -271,6 +271,21 @@ def test_the_share_of_the_source_is_of_the_tokens_read_so_far() -> None:
     assert source_share(scores, prefix).tolist() == [0.5, 0.5]
 
 
+def test_faithfulness_is_reported_for_each_share_of_the_words() -> None:
+    one = question()
+    (explained,) = explain([one], ["occlusion"])
+    measures = explained.measures["occlusion"]
+    deletions = Deletions(one, Options(), "zero")
+    found = faithfulness(deletions, orders(explained.attributions["occlusion"].scores_TU, deletions.units))
+    for q, percent in enumerate((10, 20, 50)):
+        for name, values_TQ in (
+            ("comprehensiveness", found.comprehensiveness_TQ),
+            ("sufficiency", found.sufficiency_TQ),
+        ):
+            total, count = measures[f"{name}_{percent}"]
+            assert total / count == pytest.approx(values_TQ[:, q].mean())
+
+
 def questions_of(run: Any, count: int) -> list[Question]:
     forced = run.forced(SOURCES[:count], TARGETS[:count])
     return [ask(run.model, forced, index) for index in range(count)]
