@@ -31,6 +31,10 @@ from seq2seq_lab.metrics.significance import confidence_interval, ratio
 RANDOM, GREEDY = "random order", "greedy search"
 # τ of the attributions with random weights above which a method hardly depends on the model.
 INSENSITIVE = 0.1
+ABOUT_INSENSITIVE = (
+    f"A method is insensitive to the model if its τ with the model with random weights is above {INSENSITIVE} "
+    "(Adebayo et al. 2018)."
+)
 PERCENTS = range(10, 101, 10)  # of the words, for the deletion curve
 
 
@@ -247,3 +251,13 @@ def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
             if mean is not None:
                 found[name][measure] = mean
     return found
+
+
+def insensitive(found: Mapping[str, Mapping[str, Mean]]) -> dict[str, bool]:
+    """Return whether each method that was compared with random weights is insensitive to the model (Adebayo et al. 2018).
+
+    Args:
+        found: as `means` returns it.
+    """
+    key = "tau_random_weights"
+    return {name: own[key].value > INSENSITIVE for name, own in found.items() if key in own}

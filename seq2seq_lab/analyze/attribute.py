@@ -122,12 +122,15 @@ def attribute(options: argparse.Namespace) -> None:
                 print_visible(json.dumps(one.as_json(), ensure_ascii=False))
     found = comparison.means(explained)
     table = methods_table(found, options.delete)
-    write_pictures(options, NOTE, [table], lambda: attributed_pictures(explained, methods, found))
+    note = f"{NOTE} {comparison.ABOUT_INSENSITIVE}" if options.random_weights else NOTE
+    write_pictures(options, note, [table], lambda: attributed_pictures(explained, methods, found))
     if options.format == "jsonl":
         means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
-        print_visible(json.dumps({"means": means}))
+        print_visible(json.dumps({"means": means, "insensitive": comparison.insensitive(found)}))
         return
-    print_methods(found, table)
+    print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
+    if options.random_weights:
+        print_prose(comparison.ABOUT_INSENSITIVE)
 
 
 def attributed_pictures(
@@ -175,23 +178,15 @@ MEASURES = {
 
 
 def methods_table(found: dict[str, dict[str, Any]], how: str) -> TextTable:
-    """Return the means of each method as a table."""
+    """Return the means of each method as a table, and whether it is insensitive to the model."""
+    from seq2seq_lab.analysis.comparison import insensitive
+
     shown = [key for key in MEASURES if any(key in own for own in found.values())]
     rows = []
+    marks = insensitive(found)
     for name, own in found.items():
         cells = [own[key].text(".3f") if key in own else "–" for key in shown]
-        rows.append([name, *cells])
-    heads = ["method", *(MEASURES[key] for key in shown)]
+        mark = {True: "yes", False: "no", None: "–"}[marks.get(name)]
+        rows.append([name, *cells, *([mark] if marks else [])])
+    heads = ["method", *(MEASURES[key] for key in shown), *(["insensitive"] if marks else [])]
     return TextTable(f"Attributions; words are deleted by: {how}; nats", heads, rows)
-
-
-def print_methods(found: dict[str, dict[str, Any]], table: TextTable) -> None:
-    """Print the means of each method."""
-    from seq2seq_lab.analysis.comparison import INSENSITIVE
-
-    print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
-    for name, own in found.items():
-        if "tau_random_weights" in own and own["tau_random_weights"].value > INSENSITIVE:
-            print_prose(
-                f"{name} is insensitive to the model: its τ with random weights is above {INSENSITIVE}."
-            )

@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 from torch import nn
 
 from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
-from seq2seq_lab.analysis.comparison import GREEDY, RANDOM, explain, means
+from seq2seq_lab.analysis.comparison import ABOUT_INSENSITIVE, GREEDY, RANDOM, explain, insensitive, means
 from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation, source_share
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analyze import __main__ as analyze
@@ -327,6 +327,34 @@ def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         analyze.main([*line, "--against", "zèbre"])
     assert "--against=zèbre is not an output of the model" in capsys.readouterr().err
+
+
+def test_random_weights_mark_the_methods_that_are_insensitive(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = ["attribute", "demo", *DATA, "--first", "3", "--random-weights"]
+    line += ["--methods", "attention,grad_norm"]
+    analyze.main([*line, "--format", "jsonl"])
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    tau = {name: last["means"][name]["tau_random_weights"]["value"] for name in ("attention", "grad_norm")}
+    assert last["insensitive"] == {name: value > 0.1 for name, value in tau.items()}
+    file = tmp_path / "page.html"
+    analyze.main([*line, "--html", str(file)])
+    for text in (capsys.readouterr().out, file.read_text("utf-8")):
+        assert ABOUT_INSENSITIVE in text
+        for name, value in last["insensitive"].items():
+            found = re.search(rf"{tau[name]:.3f} ±.*?\b(yes|no)\b", text)
+            assert found
+            assert found[1] == ("yes" if value else "no")
+
+
+def test_a_method_is_insensitive_if_the_control_is_the_same_model() -> None:
+    questions, methods = questions_of(demo(), 4), ["attention", "occlusion"]
+    found = means([*explain(questions, methods, random_questions=questions)])
+    for name in methods:
+        assert found[name]["tau_random_weights"].value == pytest.approx(1)
+    assert insensitive(found) == dict.fromkeys(methods, True)
+    assert insensitive(means([*explain(questions, methods)])) == {}
 
 
 def test_every_method_runs_on_the_demo() -> None:
