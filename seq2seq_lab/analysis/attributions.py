@@ -46,6 +46,18 @@ class Attribution:
     points_T: npt.NDArray[np.int64] | None = None
     prefix_TT: Floats | None = None
 
+    @property
+    def source_share_T(self) -> Floats | None:
+        """The share of each row's scores, by absolute value, that is on the source (after Voita et al. 2021).
+
+        The rest is on the input tokens `<sos>` y_1 … y_{t−1}. None for methods without scores of these; NaN where all are 0.
+        """
+        if self.prefix_TT is None:
+            return None
+        source_T, prefix_T = abs(self.scores_TU).sum(1), abs(np.tril(self.prefix_TT)).sum(1)
+        total_T = source_T + prefix_T
+        return np.divide(source_T, total_T, out=np.full_like(source_T, np.nan), where=total_T > 0)
+
 
 @dataclass(frozen=True)
 class Attributed(Plain):
@@ -67,8 +79,9 @@ class Attributed(Plain):
     attributions: Mapping[str, Attribution]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the scores of each method as plain data, and the gaps of integrated gradients."""
+        """Return the scores of each method as plain data, the gaps of integrated gradients, and the shares of the source."""
         found = self.attributions.items()
+        shares = {name: one.source_share_T for name, one in found}
         return {
             "index": self.index,
             "source": self.source,
@@ -78,6 +91,9 @@ class Attributed(Plain):
             "against": self.against,
             "scores": {name: plain(one.scores_TU) for name, one in found},
             "gaps": {name: plain(one.gap_T) for name, one in found if one.gap_T is not None},
+            "source_shares": {
+                name: plain(share_T) for name, share_T in shares.items() if share_T is not None
+            },
         }
 
 

@@ -31,6 +31,7 @@ from seq2seq_lab.metrics.significance import confidence_interval, ratio
 RANDOM, GREEDY = "random order", "greedy search"
 # τ of the attributions with random weights above which a method hardly depends on the model.
 INSENSITIVE = 0.1
+THIRDS = ("first_third", "middle_third", "last_third")  # of an output
 ABOUT_INSENSITIVE = (
     f"A method is insensitive to the model if its τ with the model with random weights is above {INSENSITIVE} "
     "(Adebayo et al. 2018)."
@@ -213,8 +214,10 @@ def _compared(
             "tau_random_weights",
             _sum(faithful.rank_correlation(one.scores_TU, other[name].scores_TU, words_U)),
         )
-    if one.prefix_TT is not None:
-        yield "source_share", _sum(faithful.source_share(one.scores_TU, one.prefix_TT))
+    if (share_T := one.source_share_T) is not None:
+        yield "source_share", _sum(share_T)
+        for part, of_part in zip(THIRDS, np.array_split(share_T, len(THIRDS)), strict=True):
+            yield f"source_share_{part}", _sum(of_part)
     if one.gap_T is not None:
         yield "incomplete", _sum(one.gap_T > LARGEST_GAP)
 

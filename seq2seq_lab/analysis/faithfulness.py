@@ -146,13 +146,3 @@ def rank_correlation(scores_TU: Floats, others_TU: Floats, words: npt.NDArray[np
     with np.errstate(invalid="ignore"):  # 0 / 0 in a row of equal scores
         tau_T = (one_TP * other_TP).sum(1) / np.sqrt(abs(one_TP).sum(1)) / np.sqrt(abs(other_TP).sum(1))
     return [float(tau) for tau in tau_T if math.isfinite(tau)]
-
-
-def source_share(scores_TU: Floats, prefix_TT: Floats) -> Floats:
-    """Return the share of each row's attribution that is on the source, by absolute scores (after Voita et al. 2021).
-
-    The rest is on the input tokens `<sos>` y_1 … y_{t−1}.
-    """
-    source_T, prefix_T = abs(scores_TU).sum(1), abs(np.tril(prefix_TT)).sum(1)
-    total_T = source_T + prefix_T
-    return np.divide(source_T, total_T, out=np.full_like(source_T, math.nan), where=total_T > 0)

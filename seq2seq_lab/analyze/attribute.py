@@ -2,8 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from seq2seq_lab.analyze.common import (
@@ -14,8 +14,11 @@ from seq2seq_lab.analyze.common import (
     selected_test_set,
 )
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
-from seq2seq_lab.errors import print_visible
+from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.errors import UserError, print_visible, require
 from seq2seq_lab.evaluate import open_run
+from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
+from seq2seq_lab.metrics.texts import named_groups
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import TextTable, print_table
 
@@ -65,6 +68,11 @@ def add_attribute(questions: Any) -> None:
         help="generated data: compare with what each reference word depends on (average precision and AUC)",
     )
     arguments.add_argument(
+        "--outputs",
+        action="store_true",
+        help="explain the outputs of the run instead of the references, and compare loops with the other outputs",
+    )
+    arguments.add_argument(
         "--greedy", action="store_true", help="add the ceiling: a greedy search of the deletions"
     )
     arguments.add_argument("--seed", type=int, default=1, help="of noise and random orders (default: 1)")
@@ -80,17 +88,28 @@ def attribute(options: argparse.Namespace) -> None:
     """Print attributions and their measures.
 
     Raises:
-        UserError: an unknown method, one that the model does not have, or another precision than float32.
+        UserError: an unknown method, one that the model does not have, another precision than float32, or `--outputs` of
+            a run without outputs.
     """
     import torch
 
     from seq2seq_lab.analysis import attributions, comparison
 
+    require(
+        not (options.outputs and options.counterfactuals),
+        "--counterfactuals",
+        True,
+        "left out with --outputs: it is known for references only",
+    )
     require_float32(options, "attributions, which are computed in float32")
     methods = options.methods.split(",") if options.methods else []
     attributions.check_methods(methods)
     run = open_run(options, options.changes)
     split = selected_test_set(run, options)
+    groups = groups_of_references(split)
+    if options.outputs:
+        split = with_outputs(run, split)
+        groups = groups_of_outputs(run, split)
     count = len(split.text)
     questions = run.questions(split)
     methods = methods or attributions.methods_of(questions(0))
@@ -121,16 +140,95 @@ def attribute(options: argparse.Namespace) -> None:
             if options.format == "jsonl":
                 print_visible(json.dumps(one.as_json(), ensure_ascii=False))
     found = comparison.means(explained)
-    table = methods_table(found, options.delete)
+    tables = [
+        methods_table(found, options.delete),
+        *source_shares(found),
+        *(group_table(explained, methods, name, own) for name, own in groups.items() if len(own) > 1),
+    ]
     note = f"{NOTE} {comparison.ABOUT_INSENSITIVE}" if options.random_weights else NOTE
-    write_pictures(options, note, [table], lambda: attributed_pictures(explained, methods, found))
+    write_pictures(options, note, tables, lambda: attributed_pictures(explained, methods, found))
     if options.format == "jsonl":
         means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
-        print_visible(json.dumps({"means": means, "insensitive": comparison.insensitive(found)}))
+        rows = {name: grouped(explained, own) for name, own in groups.items() if len(own) > 1}
+        print_visible(
+            json.dumps({"means": means, "insensitive": comparison.insensitive(found), "groups": rows})
+        )
         return
-    print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
+    for table in tables:
+        print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
     if options.random_weights:
         print_prose(comparison.ABOUT_INSENSITIVE)
+
+
+def groups_of_references(split: Any) -> dict[str, dict[str, list[int]]]:
+    """Return the examples of each phenomenon, if the data set has them."""
+    phenomena = getattr(split.text, "phenomena", None)
+    return {} if phenomena is None else {"phenomenon": named_groups(phenomena)}
+
+
+def with_outputs(run: Any, split: Any) -> Any:
+    """Return the test set with the outputs of the run's search as targets.
+
+    Raises:
+        UserError: the test set has no pairs of texts.
+    """
+    if not isinstance(split.text, ParallelText):
+        raise UserError("--outputs needs pairs of texts. Give a run of task=translation or task=dialogue.")
+    source = [*split.text.source]
+    return replace(split, text=ParallelText(source, [one.text for one in run.predict(source)]))
+
+
+def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
+    """Return the examples of loops, outputs in which a segment is repeated as in `metrics.degeneration`, and the others."""
+    ids = run.output_tokenizer.encode([*split.text.target])
+    loops = [longest_repeat(tokens) >= LEAST_REPEATS for tokens in ids]
+    return {"kind of output": named_groups(["loops" if loop else "other outputs"] for loop in loops)}
+
+
+def grouped(explained: Sequence[Any], groups: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return the means of each group of examples as plain values."""
+    from seq2seq_lab.analysis import comparison
+
+    return {
+        group: {
+            name: {key: asdict(mean) for key, mean in own.items()}
+            for name, own in comparison.means([explained[i] for i in index]).items()
+        }
+        for group, index in groups.items()
+    }
+
+
+def group_table(
+    explained: Sequence[Any], methods: Sequence[str], name: str, groups: Mapping[str, Sequence[int]]
+) -> TextTable:
+    """Return one measure of each method by group of examples: the first of `BY_GROUP` that was computed."""
+    from seq2seq_lab.analysis import comparison
+
+    found = {group: comparison.means([explained[i] for i in index]) for group, index in groups.items()}
+    measured = {key for own in found.values() for of_method in own.values() for key in of_method}
+    measure = next(key for key in BY_GROUP if key in measured)
+    rows = [
+        [
+            f"{group} ({len(groups[group]):,})",
+            *(own[method][measure].text(".3f") if measure in own[method] else "–" for method in methods),
+        ]
+        for group, own in found.items()
+    ]
+    return TextTable(f"{MEASURES[measure]} by {name} (number of examples)", ["", *methods], rows)
+
+
+def source_shares(found: Mapping[str, Mapping[str, Any]]) -> list[TextTable]:
+    """Return the share of the source along the outputs as a table, for the methods that have it."""
+    from seq2seq_lab.analysis.comparison import THIRDS
+
+    keys = [f"source_share_{part}" for part in THIRDS]
+    rows = [
+        [name, *(own[key].text(".3f") if key in own else "–" for key in keys)]
+        for name, own in found.items()
+        if any(key in own for key in keys)
+    ]
+    heads = ["method", *(part.replace("_", " ") for part in THIRDS)]
+    return [TextTable("Share of source along the output", heads, rows)] if rows else []
 
 
 def attributed_pictures(
@@ -175,6 +273,10 @@ MEASURES = {
     "source_share": "share of source",
     "incomplete": "gap > 1%",
 }
+
+
+# By group of examples one of these is shown: the first one that was computed.
+BY_GROUP = ("average_precision", "aer", "source_share", "area")
 
 
 def methods_table(found: dict[str, dict[str, Any]], how: str) -> TextTable:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from scipy.stats import kendalltau
 from torch import nn
 
-from seq2seq_lab.analysis.attributions import METHODS, Options, attribute, quantity, runner_up
+from seq2seq_lab.analysis.attributions import METHODS, Attribution, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import ABOUT_INSENSITIVE, GREEDY, RANDOM, explain, insensitive, means
-from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation, source_share
+from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
@@ -268,7 +269,10 @@ def test_deletions_equal_a_slow_loop() -> None:
 
 def test_the_share_of_the_source_is_of_the_tokens_read_so_far() -> None:
     scores, prefix = np.array([[1.0, -1.0], [3.0, 0.0]]), np.array([[2.0, 9.0], [-1.0, 2.0]])
-    assert source_share(scores, prefix).tolist() == [0.5, 0.5]
+    share_T = Attribution(scores, prefix_TT=prefix).source_share_T
+    assert share_T is not None
+    assert share_T.tolist() == [0.5, 0.5]
+    assert Attribution(scores).source_share_T is None
 
 
 def test_faithfulness_is_reported_for_each_share_of_the_words() -> None:
@@ -424,3 +428,45 @@ def test_rank_correlation_equals_scipy_with_ties_and_without_rows_of_equal_score
     expected = [tau for pair in pairs if np.isfinite(tau := kendalltau(*pair).statistic)]
     assert len(expected) < 50
     np.testing.assert_allclose(rank_correlation(one_TU, other_TU, words), expected, atol=1e-12)
+
+
+def test_the_outputs_of_the_run_are_explained_by_kind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["le roi dort dort dort dort.", "le roi dort."]
+    monkeypatch.setattr(
+        type(demo()), "predict", lambda self, lines: [SimpleNamespace(text=text) for text in texts]
+    )
+    words = ["attribute", "demo", *DATA, "--first", "2", "--methods", "grad_x_input,attention", "--outputs"]
+    analyze.main([*words, "--format", "jsonl"])
+    *pairs, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["target"] for one in pairs] == texts
+    shares = [one["source_shares"]["grad_x_input"] for one in pairs]
+    assert [*map(len, shares)] == [len(one["tokens"]) for one in pairs]
+    assert all("attention" not in one["source_shares"] for one in pairs)
+    of_kinds = last["groups"]["kind of output"]
+    assert of_kinds.keys() == {"loops", "other outputs"}
+    for kind, share_T in zip(("loops", "other outputs"), shares, strict=True):
+        own = of_kinds[kind]["grad_x_input"]
+        assert own["source_share"]["value"] == pytest.approx(np.mean(share_T))
+        first, *_ = np.array_split(share_T, 3)
+        assert own["source_share_first_third"]["value"] == pytest.approx(np.mean(first))
+    analyze.main(words)
+    printed = capsys.readouterr().out
+    assert "Share of source along the output" in printed
+    assert "share of source by kind of output" in printed
+    with pytest.raises(SystemExit):
+        analyze.main([*words, "--counterfactuals"])
+    assert "--counterfactuals" in capsys.readouterr().err
+
+
+def test_measures_are_reported_by_phenomenon(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["attribute", "demo", *DATA, "--first", "6", "--methods", "attention,grad_x_input"]
+    analyze.main([*words, "--counterfactuals", "--format", "jsonl"])
+    *pairs, last = map(json.loads, capsys.readouterr().out.splitlines())
+    phenomena = last["groups"]["phenomenon"]
+    assert len(phenomena) > 1
+    counts = [own["attention"]["average_precision"]["count"] for own in phenomena.values()]
+    assert max(counts) < last["means"]["attention"]["average_precision"]["count"] == len(pairs)
+    analyze.main([*words, "--counterfactuals"])
+    assert "AP of influence by phenomenon" in capsys.readouterr().out
