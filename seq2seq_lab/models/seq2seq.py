@@ -96,12 +96,13 @@ class Seq2Seq(nn.Module):
         if embedded_BSE is None:
             return self.encoder.encode(batch, self.embed_source)
         read: list[Tensor] = []
+        arranged = self.encoder.arrange(batch, embedded_BSE)
 
         def embed(tokens: Tensor) -> Tensor:
             read.append(tokens)
-            if tokens.shape != embedded_BSE.shape[:2]:
+            if tokens.shape != arranged.shape[:2]:
                 raise self._wrong_embeddings(embedded_BSE, f"tokens of shape {[*tokens.shape]}")
-            return embedded_BSE
+            return arranged
 
         encoded = self.encoder.encode(batch, embed)
         if not read:
@@ -119,8 +120,8 @@ class Seq2Seq(nn.Module):
 
         Args:
             batch: what the encoder encodes; see `Encoder.encode`.
-            embedded_BSE: replaces the embeddings that the encoder reads, as `embed_source` returns them; it may require
-                gradients.
+            embedded_BSE: replaces the embeddings that the encoder reads, as `embed_source` returns them for the `source_BS`
+                of the batch; it may require gradients.
 
         Raises:
             UserError: a source has more positions than the model can attend to, or others than the readout can copy.

@@ -126,6 +126,20 @@ def config(outputs: Outputs, decoder: str = "luong", attention: str = "additive"
     return made
 
 
+@every_output
+def test_embeddings_from_outside_are_split_as_the_tokens_are(outputs: Outputs) -> None:
+    model, batch = small_model(config(outputs)).double().eval(), dialogue_batch()
+    plain_BTV, _ = model(batch, batch.inputs_BT)
+    embedded_BSE = model.embed_source(batch.source_BS).detach().requires_grad_()
+    logits_BTV, _ = model.unroll(batch.inputs_BT, *model.start(batch, embedded_BSE))
+    assert torch.equal(logits_BTV, plain_BTV)
+    logits_BTV[:, -1].square().sum().backward()
+    assert embedded_BSE.grad is not None
+    assert torch.equal(embedded_BSE.grad.abs().sum(-1) > 0, batch.source_BS != PAD)
+    with pytest.raises(UserError, match=r"embedded_BSE of shape \[3, 11, 6\].*tokens of shape \[8, 5\]"):
+        model.start(batch, embedded_BSE[:, :-1])
+
+
 def test_attention_to_both_is_the_product_of_attention_to_words_and_to_turns() -> None:
     """With `multiplicative` scores: α_j ∝ α_j(word) · α(turn of j), the product of two softmaxes (Nallapati 2016, §2.4)."""
     model = small_model(config("both", attention="multiplicative")).double()

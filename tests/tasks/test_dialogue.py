@@ -8,6 +8,7 @@ from pathlib import Path
 import command_line
 import numpy as np
 import pytest
+from attribution_checks import check_attributions
 from finished_runs import losses_by_step, result_of
 from forked_ranks import forked_ranks
 from trace_checks import check_trace
@@ -267,3 +268,18 @@ def test_a_trace_has_the_turns_or_their_words_as_columns(whole: Path, of_turns: 
         changed = run.trace(context, change={"kind": "uniform", "step": 0})
         assert changed.best.attention[0] == pytest.approx(1 / len(traced.source.column_names))
     assert traced.source.column_names == ["hello", "how are you"]
+
+
+@pytest.mark.parametrize("outputs", ["both", "turns"])
+def test_attributions_are_on_the_words_of_all_turns(
+    outputs: str, whole: Path, of_turns: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {
+        *("grad_x_input", "grad_norm", "integrated_gradients", "integrated_gradients_unknown"),
+        *("smooth_grad", "occlusion", "occlusion_unknown", "occlusion_removed"),
+    }
+    if outputs == "both":  # attention to turns is not attention to words
+        expected |= {"attention", "attention_norm", "value_zeroing"}
+    for one in check_attributions(whole if outputs == "both" else of_turns, expected, capsys):
+        assert "".join(one.source_names) == f"<sos>{one.line}<eos>".replace(" ", "")
+        assert one.source_names.count(TURN) == one.line.count(TURN) > 0

@@ -81,6 +81,14 @@ class Encoder(nn.Module, ABC):
             embed: returns the embeddings of token ids, from the source table or, for `subwords`, the encoder's own.
         """
 
+    def arrange(self, batch: Any, embedded_BSE: Tensor) -> Tensor:
+        """Return embeddings, one per token of the `source_BS` of a batch, in the shape of the tokens that `encode` embeds.
+
+        An encoder overrides it if it embeds tokens of another shape than `source_BS`. Other embeddings are returned
+        unchanged.
+        """
+        return embedded_BSE
+
     def check_length(self, length: int, name: str) -> None:
         """Check that the encoder can encode a source of this many positions; see `Seq2Seq.check_length`."""
 

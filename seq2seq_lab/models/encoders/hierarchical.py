@@ -71,6 +71,12 @@ class HierarchicalEncoder(TokenEncoder):
         outputs: EncoderOutputs = self(embed(source_NW), lengths, turns)
         return outputs
 
+    def arrange(self, batch: Any, embedded_BSE: Tensor) -> Tensor:
+        """See `Encoder.arrange`: split as the tokens are."""
+        if batch.turn_lengths is None or embedded_BSE.shape[:2] != batch.source_BS.shape:
+            return embedded_BSE
+        return split_turns(embedded_BSE, batch.turn_lengths, padding=0)[0]
+
     def forward(
         self, embedded_NWE: Tensor, lengths: Sequence[int], turns: Sequence[int] | None = None
     ) -> EncoderOutputs:
@@ -101,16 +107,18 @@ class HierarchicalEncoder(TokenEncoder):
 
 
 def split_turns(
-    source_BS: Tensor, turn_lengths: Sequence[Sequence[int]]
+    source_BS: Tensor, turn_lengths: Sequence[Sequence[int]], padding: int = PAD
 ) -> tuple[Tensor, list[int], list[int]]:
     """Return the N turns of B dialogues: (source_NW, padded; the tokens per turn; the turns per dialogue).
 
     Args:
+        source_BS: the tokens, or their embeddings [B, S, E].
         turn_lengths: the number of tokens of each turn of each dialogue.
+        padding: see `select_rows`.
     """
     lengths = [*chain.from_iterable(turn_lengths)]
     token_R = real_positions(torch.tensor([*map(sum, turn_lengths)]), source_BS.shape[1])
-    source_NW = select_rows(source_BS.flatten(), padded(token_R, torch.tensor(lengths)), PAD)
+    source_NW = select_rows(source_BS.flatten(0, 1), padded(token_R, torch.tensor(lengths)), padding)
     return source_NW, lengths, [*map(len, turn_lengths)]
 
 
