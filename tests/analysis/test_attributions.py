@@ -22,6 +22,7 @@ from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
 from seq2seq_lab.analyze.page import Drawing
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.plots.attributions import draw_agreement
 from seq2seq_lab.runtime.tables import TextTable
 
@@ -142,38 +143,68 @@ def test_gradients_equal_those_of_captum(decoder: str) -> None:
 
 
 class Linear:
-    """A question whose predictions are linear in the vectors: f_t = Σ_s w_ts · x_s."""
+    """A question whose predictions are linear in the vectors: f_t = Σ_s w_ts · x_s.
+
+    The model behind it averages encoder outputs with constant attention weights: w_ts · x_s = α_ts (v_ts · x_s). The second
+    and the third position are one unit.
+    """
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
         real = question(index=0)
-        size, (positions, width) = real.steps, real.vectors_SE.shape
-        self.weight = torch.randn(size, positions, width, dtype=torch.float64, generator=generator)
-        for name in (
-            "source",
-            "frame",
-            "inner",
-            "outputs_T",
-            "vectors_SE",
-            "unknown_E",
-            "inputs_TE",
-            "index",
-            "steps",
-        ):
+        for name in ("vectors_SE", "unknown_E", "inputs_TE", "outputs_T", "index", "steps", "has"):
             setattr(self, name, getattr(real, name))
+        positions, width = self.vectors_SE.shape
+        self.source = Units(np.array([0, 1, 1, *range(2, positions - 1)]), real.source.is_word[1:])
+        self.inner = [*range(1, positions - 2)]
+        self.alpha_TS = torch.rand(self.steps, positions, dtype=torch.float64, generator=generator)
+        values_TSE = torch.randn(self.steps, positions, width, dtype=torch.float64, generator=generator)
+        self.weight_TSE = self.alpha_TS[..., None] * values_TSE
 
     def log_probs(self, vectors_NSE: Any, inputs_NTE: Any = None, steps: int | None = None) -> torch.Tensor:
-        f_NT = torch.einsum("nse,tse->nt", vectors_NSE, self.weight)[:, :steps]
+        f_NT = torch.einsum("nse,tse->nt", vectors_NSE, self.weight_TSE)[:, :steps]
         if inputs_NTE is not None:
             f_NT = f_NT + 0 * inputs_NTE.sum()
         return f_NT[..., None].expand(-1, -1, int(self.outputs_T.max()) + 1)
 
+    def attention(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.alpha_TS, self.vectors_SE.norm(dim=-1)
 
-@pytest.mark.parametrize("method", ["grad_x_input", "integrated_gradients", "smooth_grad", "occlusion"])
+    def without_tokens(self, removed: list[list[int]]) -> torch.Tensor:
+        kept_NS1 = torch.ones(len(removed), len(self.vectors_SE), 1, dtype=torch.float64)
+        for row, positions in enumerate(removed):
+            kept_NS1[row, positions] = 0
+        return self.log_probs(kept_NS1 * self.vectors_SE)
+
+    def with_values_zeroed(self, zeroed_NS: torch.Tensor) -> torch.Tensor:
+        return self.log_probs(self.vectors_SE.masked_fill(zeroed_NS[..., None], 0))
+
+
+def analytic(one: Linear, method: str) -> torch.Tensor:
+    """The scores_TU of a method, by its definition for a linear model."""
+    unit_S, (first, *_, last) = torch.from_numpy(one.source.of_token), range(len(one.source.is_word))
+
+    def of_units(scores_TS: torch.Tensor) -> torch.Tensor:
+        return torch.stack([scores_TS[:, unit_S == unit].sum(1) for unit in range(last + 1)], 1)
+
+    if method == "attention":
+        return of_units(one.alpha_TS)
+    if method == "attention_norm":
+        return of_units(one.alpha_TS * one.vectors_SE.square().sum(-1).sqrt())
+    if method == "grad_norm":
+        return of_units(one.weight_TSE.square().sum(-1)).sqrt()
+    baseline_E = one.unknown_E if method.endswith("_unknown") else torch.zeros_like(one.unknown_E)
+    expected_TU = of_units((one.weight_TSE * (one.vectors_SE - baseline_E)).sum(-1))
+    if method in ("integrated_gradients_unknown", "occlusion_removed"):  # the frame stays as it is
+        expected_TU[:, [first, last]] = 0
+    return expected_TU
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_methods_are_exact_for_a_linear_model(method: str) -> None:
     one: Any = Linear()
-    expected_TS = (one.weight * one.vectors_SE).sum(-1)
-    np.testing.assert_allclose(attribute(one, [method])[method].scores_TU, expected_TS, rtol=1e-6, atol=1e-9)
+    found_TU = attribute(one, [method])[method].scores_TU
+    np.testing.assert_allclose(found_TU, analytic(one, method), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +341,19 @@ def test_a_pair_alone_has_the_attributions_that_it_has_among_others(how: str) ->
     found = means(together)
     assert found["occlusion"]["area"].value > found[RANDOM]["area"].value
     assert alone.words == ["<sos>", "the", "king", "sleeps", ".", "<eos>"]
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_every_method_is_the_same_for_a_pair_alone(index: int) -> None:
+    one = question(index=index)
+    forced = double(demo_with("luong", "additive")).forced([SOURCES[index]], [TARGETS[index]])
+    alone = ask(one.model, forced, 0)
+    methods = [
+        name for name in METHODS if index == 0 or name != "smooth_grad"
+    ]  # its noise depends on the index
+    found = attribute(alone, methods)
+    for name, expected in attribute(one, methods).items():
+        np.testing.assert_allclose(found[name].scores_TU, expected.scores_TU, rtol=0, atol=1e-9, err_msg=name)
 
 
 def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
