@@ -277,7 +277,7 @@ def median_of_permutations(
     """
     probs_NV, found = log_probs_NV.exp(), list[Tensor]()
     every_P = torch.arange(permutations, device=token_N.device)
-    for permutation_P in every_P.split(max(1, ROWS // len(token_N))):
+    for permutation_P in torch.split(every_P, max(1, ROWS // len(token_N))):
         index_M = torch.arange(len(token_N), device=token_N.device).repeat(len(permutation_P))
         permutation_M1 = permutation_P.repeat_interleave(len(token_N))[:, None]
         permuting = replace(model, kind=partial(permuted, permutation=permutation_M1))
