@@ -246,8 +246,8 @@ class OneInput:
             kinds: such as `uniform` or `word=0`; empty for those that `analyze intervene` compares by default.
             scopes: `step`: one step is changed and the original continues; `all`: every step is changed.
             weights: for the kind `weights`: a list for each token, or one for all.
-            options: `layer`, `head`, `seen` and `seed`; see `Change`. `permutations`: how many of them `median_variation` of the
-                kind `permute` is the median of.
+            options: `layer`, `head`, `seen` and `seed`; see `Change`. `permutations`: the number of permutations in
+                `median_variation`.
 
         Raises:
             UserError: an unknown kind or scope, or a model without attention.
