@@ -17,6 +17,7 @@ from seq2seq_lab.analysis import interventions
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel, Rows, keep, permuted
 from seq2seq_lab.analysis.interventions import (
     BY_DEFAULT,
+    COLUMNS,
     PERMUTATIONS,
     UNION,
     UNITED,
@@ -125,13 +126,17 @@ def test_given_weights_and_masks() -> None:
     torch.testing.assert_close(masked[3, :4], torch.tensor([1, 0, 1, 1], dtype=torch.float64) / 3)
 
 
-def stepped(model: Any, batch: Any) -> list[Tensor]:
+def stepped_with_weights(model: Any, batch: Any) -> list[tuple[Tensor, Tensor]]:
     state, source = model.start(batch)
     found = []
     for token_B in batch.inputs_BT.unbind(1):
-        log_probs_BV, state, _ = model.step(token_B, state, source)
-        found.append(log_probs_BV)
+        log_probs_BV, state, weights_BS = model.step(token_B, state, source)
+        found.append((log_probs_BV, weights_BS))
     return found
+
+
+def stepped(model: Any, batch: Any) -> list[Tensor]:
+    return [log_probs_BV for log_probs_BV, _ in stepped_with_weights(model, batch)]
 
 
 @each_model
@@ -179,6 +184,26 @@ def test_only_the_scope_all_carries_a_change_to_the_next_step() -> None:
         difference = (log_probs_BV.exp() - plain[1].exp())[row].abs().sum().item() / 2
         assert found["uniform", scope].total_variation[first] == pytest.approx(difference, abs=1e-6)
     assert not torch.allclose(alone, changed[1])
+
+
+@each_model
+def test_a_change_of_one_step_leaves_the_following_steps_identical_to_the_bit(
+    decoder: str, attention: str
+) -> None:
+    run = demo_with(decoder, attention)
+    forced = run.forced(SOURCES, TARGETS)
+    (batch,) = map(forced.batch, forced.plan)
+    found = intervene(run.model, forced, ["only_max", "zero_out", "previous"], ["step"])
+    with torch.no_grad():
+        weights_TBS = [weights_BS for _, weights_BS in stepped_with_weights(run.model, batch)]
+    largest_BT = torch.stack(weights_TBS, 1).amax(2)
+    for (kind, _), tokens in found.items():
+        for i, largest_T in zip(batch.index_B.tolist(), largest_BT.double().numpy(), strict=True):
+            of_sentence = tokens.largest[tokens.sentence == i]
+            assert np.array_equal(of_sentence, largest_T[: len(of_sentence)])
+        alone = intervene(run.model, forced, [kind], ["step"])[kind, "step"]
+        for column in COLUMNS:
+            assert np.array_equal(getattr(alone, column), getattr(tokens, column))
 
 
 def test_divergences_equal_their_definitions() -> None:

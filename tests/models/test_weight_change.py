@@ -18,7 +18,11 @@ MODELS = [
     *[(decoder, "additive") for decoder in DECODERS],
     *[("luong", attention) for attention in ATTENTIONS[1:]],
     *[("transformer", attention) for attention in ("scaled_dot", "coverage", "local")],
-    *[("luong_feeding", "coverage"), ("bahdanau", "location_sensitive")],
+    *[
+        ("luong_feeding", "coverage"),
+        ("bahdanau", "location_sensitive"),
+        ("transformer_post_norm", "scaled_dot"),
+    ],
 ]
 each_model = pytest.mark.parametrize(("decoder", "attention"), MODELS)
 
@@ -36,7 +40,7 @@ def unrolled(model: Seq2Seq, batch: Batch, **options: Any) -> tuple[Tensor, Tens
     return model.unroll(batch.inputs_BT, *model.start(batch), **options)
 
 
-def stepped(model: Seq2Seq, batch: Batch, change: WeightChange) -> tuple[Tensor, Tensor]:
+def stepped(model: Seq2Seq, batch: Batch, change: WeightChange | None) -> tuple[Tensor, Tensor]:
     """The log-probabilities and weights of repeated steps."""
     state, source = model.start(batch)
     steps = []
@@ -133,14 +137,21 @@ def test_layer_and_head_of_a_transformer(attention: str, layer: int | None, head
     torch.testing.assert_close(log_probs_BTV, expected_BTV.log_softmax(-1))
 
 
-def test_a_step_alone_is_changed_and_the_following_continue_from_the_original() -> None:
-    model, batch = a_model("luong_feeding", "coverage"), a_batch()
+@each_model
+@pytest.mark.parametrize("seen", [True, False])
+def test_the_steps_after_a_step_changed_alone_are_identical_to_the_bit(
+    decoder: str, attention: str, seen: bool
+) -> None:
+    model, batch, change = a_model(decoder, attention), a_batch(), WeightChange(one_position, seen=seen)
+    plain_BTV, plain_BTS = stepped(model, batch, None)
     state, source = model.start(batch)
-    for token_B in batch.inputs_BT.unbind(1):
-        changed_BV, _, _ = model.step(token_B, state, source, change=WeightChange(one_position))
-        plain_BV, state, _ = model.step(token_B, state, source)
-        assert not torch.allclose(changed_BV, plain_BV)
-    torch.testing.assert_close(plain_BV, unrolled(model, batch)[0][:, -1].log_softmax(-1))
+    for t, token_B in enumerate(batch.inputs_BT.unbind(1)):
+        changed_BV, _, changed_BS = model.step(token_B, state, source, change=change)
+        log_probs_BV, state, weights_BS = model.step(token_B, state, source)
+        assert not torch.allclose(changed_BV, log_probs_BV)
+        assert not torch.allclose(changed_BS, weights_BS)
+        assert torch.equal(log_probs_BV, plain_BTV[:, t])
+        assert torch.equal(weights_BS, plain_BTS[:, t])
     assert source.change is None
 
 
