@@ -35,6 +35,8 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
 from seq2seq_lab.metrics.alignment import WordLinks, link_counts, oracle_links, word_spans
 from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.models.attention.base import Attended, BaseAttention
+from seq2seq_lab.models.decoders.transformer import CrossAttention
 
 MODELS = [
     *(
@@ -91,6 +93,54 @@ def test_kinds_equal_a_slow_reference(kind: str) -> None:
         expected = reference(kind, weights_NS[row, :length].numpy())
         np.testing.assert_allclose(changed_NS[row, :length], expected, rtol=0, atol=1e-12)
         assert not changed_NS[row, length:].any()
+
+
+def record_attention(model: Any) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return a list to which each call of an attention function, or each head, adds (weights_NS, context_NM, values_NSM)."""
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    contexts: list[Tensor] = []
+
+    def of_function(module: BaseAttention, inputs: Any, attended: Attended) -> None:
+        assert attended.weights_NTS is not None
+        found.append((attended.weights_NTS[:, 0], attended.context_NTM[:, 0], inputs[1].encoder_outputs_BSM))
+
+    def of_heads(module: CrossAttention, inputs: Any, outputs: Any) -> None:
+        values_NSE = inputs[3].keys_BSK[..., -module.size :]
+        parts = [one.chunk(module.num_heads, -1) for one in (contexts.pop()[:, 0], values_NSE)]
+        found.extend(zip(outputs[1][:, :, 0].unbind(1), *parts, strict=True))
+
+    for module in model.decoder.modules():
+        if isinstance(module, BaseAttention):
+            module.register_forward_hook(of_function)
+        elif type(module) is CrossAttention:  # of `scaled_dot`, which computes all heads at once
+            module.output.register_forward_pre_hook(lambda _, inputs: contexts.append(*inputs))
+            module.register_forward_hook(of_heads)
+    return found
+
+
+@pytest.mark.parametrize(("decoder", "attention"), [*MODELS, ("transformer_post_norm", "scaled_dot")])
+@pytest.mark.parametrize("kind", ["uniform", "only_max", "zero_out_max"])
+def test_every_decoder_uses_the_weights_of_a_slow_reference(decoder: str, attention: str, kind: str) -> None:
+    layers, heads = (2, 2) if "transformer" in decoder else (1, 1)
+    run = demo_with(decoder, attention, num_layers=layers)
+    model, forced = run.model.double(), run.forced(SOURCES, TARGETS)
+    (batch,) = map(forced.batch, forced.plan)
+    used, unchanged = record_attention(model), list[Tensor]()
+
+    def change(weights_NS: Tensor, rows: Rows) -> Tensor:
+        unchanged.append(weights_NS)
+        return KINDS[kind](weights_NS, rows)
+
+    with torch.no_grad():
+        steps = stepped(ChangedModel(model, change), batch)
+    assert len(used) == len(unchanged) == layers * heads * len(steps)
+    for (weights_NS, context_NM, values_NSM), before_NS in zip(used, unchanged, strict=True):
+        for row, length in enumerate(batch.source_lengths):
+            expected_S = np.zeros(weights_NS.shape[1])
+            expected_S[:length] = reference(kind, before_NS[row, :length].numpy())
+            np.testing.assert_allclose(weights_NS[row].numpy(), expected_S, rtol=0, atol=1e-12)
+            expected_M = expected_S @ values_NSM[row].numpy()
+            np.testing.assert_allclose(context_NM[row].numpy(), expected_M, rtol=0, atol=1e-12)
 
 
 def test_a_permutation_moves_the_arg_max_and_nothing_else() -> None:
