@@ -14,9 +14,11 @@ from small_models import WITHOUT_ATTENTION, values_of
 import seq2seq_lab
 from seq2seq_lab.analysis.align import Extraction, alignments
 from seq2seq_lab.analyze import __main__ as analyze
+from seq2seq_lab.config.run_folders import DEMO_FOLDER
 from seq2seq_lab.config.schema import origin
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.tasks.translation.loaded import Translation
 
 ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
 PAIRS = [
@@ -57,6 +59,30 @@ def test_a_text_alone_has_the_score_that_it_has_in_a_batch(decoder: str, attenti
         (alone,) = run.score([source], [target])
         np.testing.assert_allclose(one.log_probs, alone.log_probs, atol=1e-5)
         assert (one.tokens, one.words, one.word_of) == (alone.tokens, alone.words, alone.word_of)
+
+
+@pytest.fixture(scope="module")
+def demo_translations() -> list[Translation]:
+    lines = (DEMO_FOLDER / "translations.test.jsonl").read_text("utf-8").splitlines()
+    return seq2seq_lab.load("demo", device="cpu").predict(
+        [json.loads(line)["source"] for line in lines], join_subwords=False
+    )
+
+
+@pytest.mark.slow
+def test_the_scores_of_1000_translations_are_the_log_probabilities_of_the_search(
+    demo_translations: list[Translation],
+) -> None:
+    """A translation that is cut at the maximum length has no `<eos>`, but its score has one."""
+    scored = demo().score([one.source for one in demo_translations], [one.text for one in demo_translations])
+    assert len(scored) == 1000
+    cut = 0
+    for one, translation in zip(scored, demo_translations, strict=True):
+        complete = translation.target_tokens[-1:] == ["<eos>"]
+        log_prob = math.fsum(one.log_probs if complete else one.log_probs[:-1])
+        assert log_prob == pytest.approx(translation.log_prob, rel=0, abs=1e-4)
+        cut += not complete
+    assert cut <= 2
 
 
 @pytest.mark.parametrize("search", ["search=greedy", "search=beam"])

@@ -49,10 +49,11 @@ class Translation(Prediction):
     """A translation of a sentence by a run; `score` is the value that the search ranks by.
 
     Attributes:
-        log_prob: natural logarithm of its probability, including `<eos>`.
+        log_prob: natural logarithm of its probability, including `<eos>` if the model predicted it.
         source_tokens: the tokens of the source, including `<sos>` and `<eos>`. Text that the vocabulary lacks is followed by
             ⁇.
-        target_tokens: the tokens of the translation; with attention, including `<eos>` if the model predicted it.
+        target_tokens: the words or tokens of the translation; tokens (`join_subwords=False`) with attention include `<eos>`
+            if the model predicted it.
         attention: attention weights, a row per target token and a column per source token; None without attention.
     """
 
