@@ -164,11 +164,20 @@ def measure(run: Run, folder: Path) -> None:
     path = folder / MEASURED
     try:
         with lock_folder(folder, timeout=0):
-            if not path.exists():
+            if not is_complete(path):
                 print(folder.name, flush=True)
                 write_arrays(path, measured(run, folder))
     except FolderInUseError:
         print(f"Skipped, because another process works on it: {folder}", flush=True)
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a run was measured; files of earlier versions lack the AER of the attributions."""
+    if not path.exists():
+        return False
+    with np.load(path, allow_pickle=False) as arrays:
+        gold = "test/average_precision_attention" in arrays
+        return gold is ("test/aer_by_attention" in arrays)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -443,8 +452,15 @@ def errors(groups: Sequence[Sequence[Line]], control: Sequence[Line], columns: S
             ]
         )
     heads = ["column", "margin", "different, simulated", "equal, simulated", "different, real", "equal, real"]
-    about = f"- real: pairs of groups of {len(chosen[0][0])} of the {len(control)} runs of `{label(control)}`"
-    return [*table(heads, rows, 1), "", *filled(about, "  ")]
+    of_pairs = (
+        f"- different, simulated: at least one of the pairs of {len(groups)} equal rows, p corrected for the pairs of all "
+        "columns; equal, simulated: a pair"
+    )
+    of_real_runs = (
+        f"- different and equal, real: one pair, not corrected: groups of {len(chosen[0][0])} of the {len(control)} runs of "
+        f"`{label(control)}`"
+    )
+    return [*table(heads, rows, 1), "", *filled(of_pairs, "  "), *filled(of_real_runs, "  ")]
 
 
 def scenario_of(

@@ -177,12 +177,12 @@ def compare(
     Raises:
         UserError: a folder does not exist, no run is finished, a name is not one of these runs, or a run cannot be opened.
     """
+    require(attention or config_dir is None, "--config-dir", config_dir, "left out without --attention")
     table = compare_folders(folders, by, baseline, metric, **options)
     if not attention:
-        require(config_dir is None, "--config-dir", config_dir, "left out without --attention")
         return table
     with progress_bar("attention, examples") as counted:
-        return with_distances(table, partial(load, config_dir=config_dir), counted)
+        return with_distances(table, baseline, partial(load, config_dir=config_dir), counted)
 
 
 @cache

@@ -82,6 +82,22 @@ def test_the_table_has_the_columns_with_values(folder: Path, capsys: pytest.Capt
     assert "on 20 examples" in " ".join(printed.split())
 
 
+def test_the_baseline_is_the_line_that_is_named(folder: Path, tmp_path: Path) -> None:
+    found = {}
+    for baseline in ("0", "2"):
+        path = tmp_path / f"{baseline}.csv"
+        words = ["--attention", "--config-dir", str(EXAMPLE), "--baseline", baseline, "--by", "task.distance"]
+        compare.main(
+            [*(str(folder / name) for name in ("base", "same", "apart")), *words, "--csv", str(path)]
+        )
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = {row["task.distance"]: row["attention_baseline_jsd"] for row in csv.DictReader(file)}
+        assert rows[baseline] == ""
+        found[baseline] = rows
+    assert found["0"]["2"] == found["2"]["0"] != ""
+    assert found["0"]["–"] != found["2"]["–"]
+
+
 def test_a_folder_of_code_is_for_attention_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         compare.main([str(folder), "--config-dir", str(EXAMPLE)])
@@ -90,7 +106,12 @@ def test_a_folder_of_code_is_for_attention_only(folder: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [((), "task.base"), (("task.base=nowhere",), "nowhere"), (("task.base=demo",), "another vocabulary")],
+    [
+        ((), "task.base"),
+        (("task.base=nowhere",), "nowhere"),
+        (("task.base=demo",), "another vocabulary"),
+        (("task.base=demo", "model=vanilla"), "model=attn"),
+    ],
 )
 def test_a_run_that_cannot_be_the_base_is_refused(
     settings: tuple[str, ...], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

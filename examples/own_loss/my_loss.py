@@ -51,6 +51,10 @@ class ApartTask(TranslationTask):
         if not self.other.model.attends:
             raise UserError(f"task.base={self.base} has no attention. Give a run of model=attn.")
         data = super().load(cache, saved, limit)
+        with torch.device("meta"):
+            attends = self.model().attends
+        if not attends:
+            raise UserError("task=apart needs a model with attention, such as model=attn.")
         if vocabulary(self.tokenizers) != vocabulary(self.other.tokenizers):
             raise UserError(f"task.base={self.base} has another vocabulary. Use its data set and tokenizer.")
         return data

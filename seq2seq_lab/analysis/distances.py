@@ -38,7 +38,8 @@ class Reading:
     """What a model computes for one pair of an input and an output.
 
     Attributes:
-        weights_TS: the attention weights of words and punctuation marks; see `metrics.attention`. None without attention.
+        weights_TS: the attention weights of words and punctuation marks; see `metrics.attention`. None without attention to
+            the tokens of a text.
         probs_TV: the predictions of the tokens.
         ids_T: the tokens.
         vocabulary: all tokens.
@@ -95,29 +96,22 @@ def readings(forced: Forced, vocabulary: tuple[str, ...]) -> Iterator[Reading]:
     """Yield what a model computes for each pair, in their order."""
     found: dict[int, Reading] = {}
     for index, batch, logits_BTV, weights_BTS in forced.readings():
-        probs_BTV = logits_BTV.float().softmax(2)
+        probs_BTV = logits_BTV.float().softmax(2).cpu()
+        if weights_BTS is not None and weights_BTS.shape[2] != max(batch.source_lengths):
+            weights_BTS = None  # attention to the turns of a dialogue
         for row, i in enumerate(index):
             spans = forced.tokenizer.spans(forced.targets[i])
-            tokens = len(spans) + 1
+            tokens, length = len(spans) + 1, int(batch.source_lengths[row])
             weights_TS = None
-            if weights_BTS is not None:
-                target = Units.of(forced.targets[i], spans, 0)
-                length = int(batch.source_lengths[row])
+            if weights_BTS is not None and forced.source_tokenizer is not None:
                 weights_TS = unit_weights(
-                    weights_BTS[row, :tokens, :length], source_units(forced, i, length), target
+                    weights_BTS[row, :tokens, :length],
+                    Units.of(forced.sources[i], forced.source_tokenizer.spans(forced.sources[i]), 1),
+                    Units.of(forced.targets[i], spans, 0),
                 )
             ids_T = batch.outputs_BT[row, :tokens].tolist()
             found[i] = Reading(weights_TS, probs_BTV[row, :tokens], ids_T, vocabulary)
     yield from (found[i] for i in range(len(forced.targets)))
-
-
-def source_units(forced: Forced, i: int, length: int) -> Units:
-    """Return the units of a text; of another input, or if the attention is not over tokens, one unit for each position."""
-    if forced.source_tokenizer is not None:
-        units = Units.of(forced.sources[i], forced.source_tokenizer.spans(forced.sources[i]), 1)
-        if len(units.of_token) == length:
-            return units
-    return Units(np.arange(length), np.zeros(length, np.bool_))
 
 
 def unit_weights(weights_TS: torch.Tensor, source: Units, target: Units) -> torch.Tensor:
@@ -136,8 +130,6 @@ def apart(one: Reading, other: Reading) -> list[tuple[float, int]]:
     if p_TS is not None and q_TS is not None and p_TS.shape == q_TS.shape:
         sums[0] = (float(jensen_shannon(p_TS, q_TS).sum()), len(p_TS))
     if one.ids_T == other.ids_T and one.vocabulary == other.vocabulary:
-        sums[1] = (
-            float(total_variation(one.probs_TV, other.probs_TV).sum(dtype=torch.float64)),
-            len(one.ids_T),
-        )
+        variation_T = total_variation(one.probs_TV, other.probs_TV)
+        sums[1] = (float(variation_T.sum(dtype=torch.float64)), len(one.ids_T))
     return sums

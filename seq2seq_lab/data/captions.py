@@ -194,8 +194,8 @@ def _load_folder(
             file_of[row.image] = file = file if suffix is None else file.with_suffix(suffix)
             if not file.is_file():
                 raise UserError(
-                    f"{row.location}: {file} is not a file. Correct the row, or set dataset.path={folder.path} to the "
-                    f"folder of the images."
+                    f"{row.location}: {file} is not a file. Correct the row, or dataset.path={folder.path}, the folder "
+                    f"of the images."
                 )
 
     def split(name: str) -> CaptionedImages:

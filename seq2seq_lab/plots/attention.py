@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import visible_line
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.plots.fonts import Font, font_for, missing_glyphs_as_boxes
@@ -110,8 +112,13 @@ def column_shares(weights_TS: npt.NDArray[np.floating[Any]], tokens: Sequence[st
     size_S = abs(weights_TS).sum(0)
     total = size_S.sum() or 1.0
     columns = {name: [i for i, token in enumerate(tokens) if token == name] for name in ("<sos>", "<eos>")}
-    columns["punctuation"] = [i for i, token in enumerate(tokens) if not any(map(str.isalnum, token))]
+    columns["punctuation"] = [i for i, token in enumerate(tokens) if _is_punctuation(token)]
     return ", ".join(f"{name} {size_S[own].sum() / total:.0%}" for name, own in columns.items() if own)
+
+
+def _is_punctuation(token: str) -> bool:
+    characters = token.strip("▁")  # the space of some tokenizers
+    return token != UNKNOWN and bool(characters) and all(category(one)[0] in "PS" for one in characters)
 
 
 def set_columns(axes: "Axes", count: int, direction: Direction) -> None:

@@ -87,7 +87,7 @@ class Table:
         pairs: the differences of all pairs of lines, the better one first; p is corrected for all of them.
         skipped: the folders that were left out, with the reasons.
         distances: of the attention and the predictions; see `with_distances`. Empty if they were not measured.
-        distance_examples: the number of examples that they were measured on.
+        distance_note: the text about them below the table.
     """
 
     lines: tuple[Line, ...]
@@ -101,7 +101,7 @@ class Table:
     pairs: dict[Pair, Difference]
     skipped: tuple[str, ...] = ()
     distances: Mapping[Group, LineDistances] = field(default_factory=dict)
-    distance_examples: int = 0
+    distance_note: str = ""
 
     def __repr__(self) -> str:
         heads, rows, _ = cells(self)
@@ -242,17 +242,29 @@ def compare(
     )
 
 
-def with_distances(table: Table, open_run: Callable[..., Any], counted: Callable[[int, int], None]) -> Table:
+def with_distances(
+    table: Table,
+    baseline: str | None,
+    open_run: Callable[..., Any],
+    counted: Callable[[int, int], None],
+) -> Table:
     """Return a comparison with the distances of the attention and the predictions of its runs; see `line_distances`.
 
-    The baseline of a line without a test is the best line of its test set.
+    Args:
+        baseline: see `compare`; without one it is that of the tests, or the best line of the test set.
     """
-    best: dict[str, Group] = {}
-    for group in table.groups:
-        best.setdefault(group.runs[0].test_set, group)
-    baselines = {line.group: line.base or best[line.group.runs[0].test_set] for line in table.lines}
-    found, count = line_distances(baselines, open_run, counted)
-    return replace(table, distances=found, distance_examples=count)
+    named = None if baseline is None else find_group(table.groups, baseline)
+    bases: dict[str, Group] = {}
+    for line in table.lines:
+        if line.base is not None:
+            bases[line.group.runs[0].test_set] = line.base
+    for group in table.groups if named is None else [named, *table.groups]:
+        bases.setdefault(group.runs[0].test_set, group)
+    found, count = line_distances(
+        {group: bases[group.runs[0].test_set] for group in table.groups}, open_run, counted
+    )
+    label = next(iter(bases.values())).label if len(bases) == 1 else "the best line of the test set"
+    return replace(table, distances=found, distance_note=DISTANCE_NOTE.format(count=count, baseline=label))
 
 
 def _sort_key(group: Group, key: str, sign: int) -> tuple[bool, float]:
@@ -424,7 +436,7 @@ def note(table: Table) -> str:
             *([f"{table.label}: {signature}."] if signature else []),
             *bound_notes(table),
             *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
-            *([DISTANCE_NOTE.format(count=table.distance_examples)] if table.distances else []),
+            *([table.distance_note] if table.distances else []),
         ]
     )
     if not table.bases:

@@ -8,6 +8,7 @@ from typing import Any
 from seq2seq_lab.analysis.distances import Distances, measure_distances
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting.runs import Group, Run
+from seq2seq_lab.tasks.loaded import Loaded
 from seq2seq_lab.tasks.splits import spread
 
 EXAMPLES = 200  # of the test set, at equal distances
@@ -20,9 +21,10 @@ DISTANCE_HEADS = (
     "predictions to baseline",
 )
 DISTANCE_NOTE = (
-    "Distances: under teacher forcing, on {count:,} examples of the test set, equally spaced. Attention: Jensen–Shannon "
+    "Distances: in float32 under teacher forcing, on {count:,} examples of the test set. Attention: Jensen–Shannon "
     "divergence of the weights of a word in nats, between 0 and 0.693. Predictions: total variation ½ Σ |p − q|. Means over "
-    "words or tokens and over all pairs of runs, ± half the 95% interval over the examples, of these runs."
+    "words or tokens and over all pairs of runs, ± half the 95% interval over the examples, of these runs; baseline: "
+    "{baseline}."
 )
 DISTANCE_KEYS = (
     "attention_seed_jsd",
@@ -83,8 +85,8 @@ def line_distances(
             pairs[group, SEEDS] = [*combinations(own[group], 2)]
             if baselines[group] is not group:
                 pairs[group, BASELINE] = [*product(own[group], own[baselines[group]])]
-        inputs, references = recorded_examples(runs)
         models = [opened(run, open_run) for run in runs]
+        inputs, references = recorded_examples(runs)
         if models[0].reads_targets_only:
             inputs = [""] * len(references)
         measured = measure_distances(models, pairs, inputs, references, counted)
@@ -96,10 +98,23 @@ def line_distances(
 
 
 def opened(run: Run, open_run: Callable[..., Any]) -> Any:
-    """Return a run, opened; of an evaluation its run with the checkpoint that it scored."""
-    if run.is_evaluation:
-        return open_run(run.result["run"], checkpoint=run.result["checkpoint"])
-    return open_run(run.folder)
+    """Return a run, opened; of an evaluation its run with the checkpoint that it scored.
+
+    Raises:
+        UserError: it cannot be opened, or its task reads no given texts.
+    """
+    if not run.is_evaluation:
+        found = open_run(run.folder)
+    elif run.record["evaluation"]["ensemble"]:
+        raise UserError(f"--attention: {run.folder} is an evaluation of an ensemble. Leave it out.")
+    else:
+        found = open_run(run.result["run"], checkpoint=run.result["checkpoint"])
+    if type(found).forced is Loaded.forced or found.reads == "files":
+        raise UserError(
+            f"--attention: {run.folder} is a run of {type(found.task).__name__}. Give runs of translation, dialogue or a "
+            f"language model."
+        )
+    return found
 
 
 def recorded_examples(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
@@ -108,10 +123,12 @@ def recorded_examples(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     Raises:
         UserError: no run has recorded its outputs.
     """
-    rows = next((run.examples for run in runs if run.examples), [])
-    if not rows or "reference" not in rows[0]:
-        raise UserError(
-            f"--attention: {runs[0].folder} has no outputs with references. Give runs of translation or dialogue."
-        )
-    chosen = [rows[i] for i in spread(EXAMPLES, len(rows))]
-    return [row["input"] for row in chosen], [row["reference"] for row in chosen]
+    for run in runs:
+        rows = run.examples
+        if rows and all(isinstance(row.get("reference"), str) for row in rows):
+            chosen = [rows[i] for i in spread(EXAMPLES, len(rows))]
+            return [row["input"] for row in chosen], [row["reference"] for row in chosen]
+    raise UserError(
+        f"--attention: {runs[0].folder} has no file of outputs with references that can be read. Score it again, with "
+        f"python -m seq2seq_lab.evaluate {runs[0].folder}, and compare the evaluation."
+    )

@@ -184,7 +184,7 @@ def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
 
 
 # Of `explanation measure`; the others are metrics.
-MEASURED = tuple(f"test/{name}_" for name in ("kept", "average_precision", "deletion"))
+MEASURED = tuple(f"test/{name}_" for name in ("kept", "average_precision", "deletion", "aer_by"))
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.statistics], ids=lambda line: line.command)
