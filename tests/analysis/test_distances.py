@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import torch
 from demo_models import SOURCES, TARGETS, demo, demo_with
 
 from seq2seq_lab.analysis.distances import Distances, Reading, apart, measure_distances, unit_weights
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.attention import Units
+from seq2seq_lab.reporting.distances import opened, recorded_examples
+from seq2seq_lab.tasks.loaded import Loaded
 
 PAIR = {"pair": [(0, 1)]}
 
@@ -102,3 +106,25 @@ def test_weights_of_subwords_are_joined_and_rows_divided_by_their_sum() -> None:
     )
     expected = [[0.1, 0.5, 0.3, 0.1], [0.0, 0.1, 0.6, 0.3], [0.0, 0.0, 0.6, 0.4]]
     np.testing.assert_allclose(unit_weights(weights_TS, source, target), expected, atol=1e-7)
+
+
+def test_runs_that_read_no_given_texts_are_refused() -> None:
+    loaded = type("LoadedClassifier", (), {"forced": Loaded.forced, "reads": "lines", "task": object()})()
+    run = SimpleNamespace(is_evaluation=False, folder="RUN")
+    with pytest.raises(UserError, match=r"--attention: RUN is a run of object\. Give runs of translation"):
+        opened(run, lambda folder: loaded)
+    evaluation = SimpleNamespace(
+        is_evaluation=True, folder="RUN/evaluations/1", record={"evaluation": {"ensemble": ["a", "b"]}}
+    )
+    with pytest.raises(UserError, match="RUN/evaluations/1 is an evaluation of an ensemble"):
+        opened(evaluation, lambda folder: loaded)
+
+
+def test_runs_without_recorded_outputs_are_refused() -> None:
+    runs: list[Any] = [
+        SimpleNamespace(folder="RUN", examples=rows) for rows in ([], [{"input": "a", "reference": None}])
+    ]
+    with pytest.raises(UserError, match="--attention: RUN has no file of outputs"):
+        recorded_examples(runs)
+    whole = SimpleNamespace(folder="OTHER", examples=[{"input": "a", "reference": "b"}])
+    assert recorded_examples([*runs, whole]) == (["a"], ["b"])

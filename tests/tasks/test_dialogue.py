@@ -15,6 +15,7 @@ from trace_checks import check_trace
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
+from seq2seq_lab.analysis.distances import measure_distances
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.tokenizers.turns import TURN
@@ -201,6 +202,19 @@ def test_predictions_read_the_window_of_training(tmp_path: Path) -> None:
     assert len(longer.source_tokens) == 3  # one turn
     scores = run.score(contexts, ["in the kitchen ."] * 2)
     assert scores[0].log_probs.tolist() == scores[1].log_probs.tolist()
+
+
+def test_attention_to_turns_has_no_distance(of_turns: Path) -> None:
+    run = seq2seq_lab.load(of_turns, device="cpu")
+    examples = [
+        json.loads(line)
+        for line in (of_turns / "translations.test.jsonl").read_text("utf-8").splitlines()[:4]
+    ]
+    texts = ([one["source"] for one in examples], [one["reference"] for one in examples])
+    found = measure_distances([run, run], {"pair": [(0, 1)]}, *texts)["pair"]
+    assert found.attention is None
+    assert found.predictions is not None
+    assert found.predictions.value == 0
 
 
 def test_a_dialogue_starts_from_the_embeddings_of_another_one(of_turns: Path, tmp_path: Path) -> None:
