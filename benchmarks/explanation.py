@@ -100,7 +100,7 @@ COLUMNS = (
     *(Column(f"average_precision_{name}", f"AP, {name}", 1, 3, 0.02) for name in METHODS),
     *(Column(f"deletion_{name}", f"drop, {name}", 1, 2) for name in METHODS),
 )
-OF_METHODS = (  # the rows of the table of methods
+OF_METHODS = (  # the columns of the table of methods
     ("aer_by", "AER", 3),
     ("average_precision", "AP", 3),
     ("deletion", "drop", 2),
@@ -278,11 +278,10 @@ def is_of(line: Line, run: Run) -> bool:
 
 def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     """Return the generated parts of the page by name."""
-    groups = [runs_of(lines, cell) for cell in cells_of(EXPLANATION)]
+    cells = cells_of(EXPLANATION)
+    groups = [runs_of(lines, cell) for cell in cells]
     recorded = [same for same in groups if same]
-    missing = any(
-        len(same) < len(cell.seeds) for same, cell in zip(groups, cells_of(EXPLANATION), strict=True)
-    )
+    missing = any(len(same) < len(cell.seeds) for same, cell in zip(groups, cells, strict=True))
     note = ["", UNFINISHED] if missing else []
     found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
     tested = [measured_runs_of(lines, cell) for cell in tested_cells()]

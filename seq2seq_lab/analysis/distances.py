@@ -13,7 +13,7 @@ import torch
 from seq2seq_lab.analysis.comparison import Mean
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.interventions import jensen_shannon, total_variation
-from seq2seq_lab.metrics.attention import Units, joined
+from seq2seq_lab.metrics.attention import Units, joined, row_shares
 
 CHUNK = 16  # pairs that all models read at once
 
@@ -42,13 +42,13 @@ class Reading:
             the tokens of a text.
         probs_TV: the predictions of the tokens.
         ids_T: the tokens.
-        vocabulary: all tokens.
+        vocabulary: the number of the model's vocabulary.
     """
 
     weights_TS: torch.Tensor | None
     probs_TV: torch.Tensor
     ids_T: list[int]
-    vocabulary: tuple[str, ...]
+    vocabulary: int
 
 
 def measure_distances(
@@ -70,7 +70,8 @@ def measure_distances(
         UserError: a task whose models read no given outputs.
     """
     rows = {key: np.zeros((len(sources), 2, 2)) for key in pairs}  # (attention, predictions), (sum, count)
-    vocabularies = [vocabulary_of(run) for run in runs]
+    numbers: dict[tuple[str, ...], int] = {}
+    vocabularies = [numbers.setdefault(vocabulary_of(run), len(numbers)) for run in runs]
     for first in range(0, len(sources), CHUNK):
         chunk = slice(first, first + CHUNK)
         found = [
@@ -92,7 +93,7 @@ def vocabulary_of(run: Any) -> tuple[str, ...]:
     return tuple(tokenizer.tokens(range(tokenizer.size)))
 
 
-def readings(forced: Forced, vocabulary: tuple[str, ...]) -> Iterator[Reading]:
+def readings(forced: Forced, vocabulary: int) -> Iterator[Reading]:
     """Yield what a model computes for each pair, in their order."""
     found: dict[int, Reading] = {}
     for index, batch, logits_BTV, weights_BTS in forced.readings():
@@ -117,10 +118,7 @@ def readings(forced: Forced, vocabulary: tuple[str, ...]) -> Iterator[Reading]:
 def unit_weights(weights_TS: torch.Tensor, source: Units, target: Units) -> torch.Tensor:
     """Return the weights of units, rows that do not sum to 1 divided by their sum."""
     units_1TS, _, _ = joined(weights_TS[None].float().cpu().numpy(), [source], [target])
-    total_1T1 = units_1TS.sum(2, keepdims=True)
-    return torch.from_numpy(
-        np.divide(units_1TS, total_1T1, where=total_1T1 > 0, out=np.zeros_like(units_1TS))[0]
-    )
+    return torch.from_numpy(row_shares(units_1TS)[0])
 
 
 def apart(one: Reading, other: Reading) -> list[tuple[float, int]]:

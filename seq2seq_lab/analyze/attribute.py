@@ -140,18 +140,30 @@ def attribute(options: argparse.Namespace) -> None:
             if options.format == "jsonl":
                 print_visible(json.dumps(one.as_json(), ensure_ascii=False))
     found = comparison.means(explained)
+    by_group = {
+        name: {group: comparison.means([explained[i] for i in index]) for group, index in own.items()}
+        for name, own in groups.items()
+        if len(own) > 1
+    }
     tables = [
         methods_table(found, options.delete),
         *source_shares(found),
-        *(group_table(explained, methods, name, own) for name, own in groups.items() if len(own) > 1),
+        *(group_table(methods, name, own, groups[name]) for name, own in by_group.items()),
     ]
     note = f"{NOTE} {comparison.ABOUT_INSENSITIVE}" if options.random_weights else NOTE
     write_pictures(options, note, tables, lambda: attributed_pictures(explained, methods, found))
     if options.format == "jsonl":
-        means = {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
-        rows = {name: grouped(explained, own) for name, own in groups.items() if len(own) > 1}
         print_visible(
-            json.dumps({"means": means, "insensitive": comparison.insensitive(found), "groups": rows})
+            json.dumps(
+                {
+                    "means": plain_means(found),
+                    "insensitive": comparison.insensitive(found),
+                    "groups": {
+                        name: {group: plain_means(means) for group, means in own.items()}
+                        for name, own in by_group.items()
+                    },
+                }
+            )
         )
         return
     for table in tables:
@@ -179,32 +191,29 @@ def with_outputs(run: Any, split: Any) -> Any:
 
 
 def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
-    """Return the examples of loops, outputs in which a segment is repeated as in `metrics.degeneration`, and the others."""
+    """Return which outputs are loops, in which a segment is repeated as in `metrics.degeneration`, and which are not."""
     ids = run.output_tokenizer.encode([*split.text.target])
     loops = [longest_repeat(tokens) >= LEAST_REPEATS for tokens in ids]
     return {"kind of output": named_groups(["loops" if loop else "other outputs"] for loop in loops)}
 
 
-def grouped(explained: Sequence[Any], groups: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return the means of each group of examples as plain values."""
-    from seq2seq_lab.analysis import comparison
-
-    return {
-        group: {
-            name: {key: asdict(mean) for key, mean in own.items()}
-            for name, own in comparison.means([explained[i] for i in index]).items()
-        }
-        for group, index in groups.items()
-    }
+def plain_means(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return means as plain values."""
+    return {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
 
 
 def group_table(
-    explained: Sequence[Any], methods: Sequence[str], name: str, groups: Mapping[str, Sequence[int]]
+    methods: Sequence[str],
+    name: str,
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    groups: Mapping[str, Sequence[int]],
 ) -> TextTable:
-    """Return one measure of each method by group of examples: the first of `BY_GROUP` that was computed."""
-    from seq2seq_lab.analysis import comparison
+    """Return one measure of each method by group of examples: the first of `BY_GROUP` that was computed.
 
-    found = {group: comparison.means([explained[i] for i in index]) for group, index in groups.items()}
+    Args:
+        found: the means of each group.
+        groups: the examples of each group.
+    """
     measured = {key for own in found.values() for of_method in own.values() for key in of_method}
     measure = next(key for key in BY_GROUP if key in measured)
     rows = [

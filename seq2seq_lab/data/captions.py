@@ -189,14 +189,15 @@ def _load_folder(
     rows = read_captions(table, folder.encoding)
     file_of = dict[str, Path]()
     for row in rows:
-        if row.image not in file_of:
-            file = root / row.image
-            file_of[row.image] = file = file if suffix is None else file.with_suffix(suffix)
-            if not file.is_file():
-                raise UserError(
-                    f"{row.location}: {file} is not a file. Correct the row, or dataset.path={folder.path}, the folder "
-                    f"of the images."
-                )
+        if row.image in file_of:
+            continue
+        image = root / row.image
+        file_of[row.image] = file = image if suffix is None else image.with_suffix(suffix)
+        if not file.is_file():
+            raise UserError(
+                f"{row.location}: {file} is not a file. Correct the row, or dataset.path={folder.path}, the folder of the "
+                f"images."
+            )
 
     def split(name: str) -> CaptionedImages:
         chosen = [row for row in rows if row.split == name]

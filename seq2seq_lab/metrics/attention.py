@@ -85,9 +85,7 @@ def measures(
     for row, source in enumerate(sources):
         word_BS[row, : len(source.is_word)] = source.is_word
     weights_BTS = weights_BTS * (real_BT[:, :, None] & real_BS[:, None, :])
-    total_BT1 = weights_BTS.sum(2, keepdims=True)
-    shares_BTS = np.divide(weights_BTS, total_BT1, out=np.zeros_like(weights_BTS), where=total_BT1 > 0)
-    entropy_BT = entr(shares_BTS).sum(2)
+    entropy_BT = entr(row_shares(weights_BTS)).sum(2)
     best_BT = np.where(real_BT, weights_BTS.argmax(2), -1)
     index_B = np.arange(len(weights_BTS))
     tokens_B = real_BT.sum(1)
@@ -125,6 +123,12 @@ def _used(
     used_BS[row_BT, best_BT[row_BT, step_BT]] = True
     used: Indices = (used_BS & word_BS).sum(1)
     return used
+
+
+def row_shares(weights_BTS: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return weights divided by the sum of their row; a row of zeros stays."""
+    total_BT1 = weights_BTS.sum(2, keepdims=True)
+    return np.divide(weights_BTS, total_BT1, out=np.zeros_like(weights_BTS), where=total_BT1 > 0)
 
 
 def joined(

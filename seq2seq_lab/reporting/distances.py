@@ -23,8 +23,8 @@ DISTANCE_HEADS = (
 DISTANCE_NOTE = (
     "Distances: in float32 under teacher forcing, on {count:,} examples of the test set. Attention: Jensen–Shannon "
     "divergence of the weights of a word in nats, between 0 and 0.693. Predictions: total variation ½ Σ |p − q|. Means over "
-    "words or tokens and over all pairs of runs, ± half the 95% interval over the examples, of these runs; baseline: "
-    "{baseline}."
+    "words or tokens and over all pairs of runs, ± half the 95% interval over the examples; they describe these runs "
+    "only. Baseline: {baseline}."
 )
 DISTANCE_KEYS = (
     "attention_seed_jsd",
@@ -36,7 +36,7 @@ DISTANCE_KEYS = (
 
 @dataclass(frozen=True)
 class LineDistances:
-    """Of one line of a comparison.
+    """The distances of one line of a comparison.
 
     Attributes:
         seeds: between its runs; without values for one run.
