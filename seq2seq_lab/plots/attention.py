@@ -102,7 +102,7 @@ def draw_attention(
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
     lettering = Font(column_font.families, TITLE_SIZE)
-    note = ". ".join(filter(None, (note, shares and f"attention on {shares}"))) or None
+    note = "; ".join(filter(None, (note, shares and f"attention on {shares}"))) or None
     _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note, scale)
     return figure
 

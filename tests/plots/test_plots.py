@@ -419,7 +419,7 @@ def test_the_shares_of_the_frame_and_of_punctuation_are_below_the_picture() -> N
     shown = [
         text.get_text() for text in draw_attention(weights, source, ["le", "roi"], None, note="step 3").texts
     ]
-    assert " ".join(shown[-1].split()) == "step 3. attention on <sos> 20%, <eos> 20%, punctuation 30%"
+    assert " ".join(shown[-1].split()) == "step 3; attention on <sos> 20%, <eos> 20%, punctuation 30%"
     words = draw_attention(weights, ["a", "▁", "⁇", "d"], ["le", "roi"], None)  # a space, an unknown word
     other = draw_attention(weights, source, ["le", "roi"], None, scale="probability")
     assert not words.texts
