@@ -27,7 +27,8 @@ LEAST_DIFFERENCE = 0.1  # nats: smaller differences count as this one
 MOST_POINTS = 256
 POINTS = 16
 SMOOTH_SAMPLES, SMOOTH_SIGMA = 30, 0.15
-ROWS = 512  # of a batch of versions of a sentence
+ROWS = 128  # of a batch of versions of a sentence; larger batches are slower, they do not fit into the cache
+GRADIENT_ROWS = 64  # of a batch of integrated gradients, which is computed up to its last row
 
 
 @dataclass(frozen=True)
@@ -272,10 +273,11 @@ def _mean_gradients(
     share_P = (torch.arange(points, device=vectors_SE.device, dtype=vectors_SE.dtype) + 0.5) / points
     path_PSE = baseline_SE + share_P[:, None, None] * (vectors_SE - baseline_SE)
     means = []
-    for row in torch.split(rows_R, 1):  # the rows have different numbers of steps
-        gradient_PSE, _, _ = gradients(question, options, path_PSE, row.expand(points))
-        means.append(gradient_PSE.mean(0))
-    return torch.stack(means)
+    for rows_C in torch.split(rows_R, max(1, GRADIENT_ROWS // points)):
+        versions_NSE = path_PSE.repeat(len(rows_C), 1, 1)
+        gradient_NSE, _, _ = gradients(question, options, versions_NSE, rows_C.repeat_interleave(points))
+        means.append(gradient_NSE.view(len(rows_C), *path_PSE.shape).mean(1))
+    return torch.cat(means)
 
 
 def unknown_vector(question: Question) -> Tensor:
@@ -306,26 +308,32 @@ def occlusion(question: Question, options: Options, how: str = "zero") -> Attrib
     return Attribution(scores_TU)
 
 
-def without(question: Question, options: Options, removed_NU: npt.NDArray[np.bool_], how: str) -> Tensor:
-    """Return f_NT of versions of the source without some units; see `occlusion`."""
-    of_token = question.source.of_token
-    if how == "removed":
-        lists = [np.flatnonzero(removed_U[of_token]).tolist() for removed_U in removed_NU]
-        parts = [
-            quantity(question.without_tokens(lists[i : i + ROWS]), question, options)
-            for i in range(0, len(lists), ROWS)
-        ]
-        return torch.cat(parts)
-    vectors_SE = question.vectors_SE
-    filler_E = unknown_vector(question) if how == "unknown" else torch.zeros_like(vectors_SE[0])
-    removed_NS = torch.from_numpy(removed_NU[:, of_token]).to(vectors_SE.device)
+def without(
+    question: Question,
+    options: Options,
+    removed_NU: npt.NDArray[np.bool_],
+    how: str,
+    steps: int | None = None,
+) -> Tensor:
+    """Return f_NT of versions of the source without some units, for the first steps; see `occlusion`."""
+    removed_NS = removed_NU[:, question.source.of_token]
     parts = [
-        quantity(
-            question.log_probs(torch.where(removed_CS[..., None], filler_E, vectors_SE)), question, options
-        )
-        for removed_CS in torch.split(removed_NS, ROWS)
+        quantity(_log_probs_without(question, removed_CS, how, steps), question, options)
+        for removed_CS in np.split(removed_NS, range(ROWS, len(removed_NS), ROWS))
     ]
     return torch.cat(parts)
+
+
+def _log_probs_without(
+    question: Question, removed_NS: npt.NDArray[np.bool_], how: str, steps: int | None
+) -> Tensor:
+    if how == "removed":
+        removed = [np.flatnonzero(removed_S).tolist() for removed_S in removed_NS]
+        return question.without_tokens(removed, steps)
+    vectors_SE = question.vectors_SE
+    filler_E = unknown_vector(question) if how == "unknown" else torch.zeros_like(vectors_SE[0])
+    removed_NS1 = torch.from_numpy(removed_NS).to(vectors_SE.device)[..., None]
+    return question.log_probs(torch.where(removed_NS1, filler_E, vectors_SE), steps=steps)
 
 
 def value_zeroing(question: Question, options: Options) -> Attribution:

@@ -5,6 +5,7 @@ and a greedy search, which at each step deletes what costs most, the ceiling.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seq2seq_lab.analysis.attributions import Floats, Options, quantity, without
+from seq2seq_lab.analysis.attributions import ROWS, Floats, Options, quantity, without
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.runtime.device import to_host
 
@@ -22,7 +23,9 @@ LEAST_WORDS = 4  # of a rank correlation (Jain and Wallace 2019)
 
 
 class Deletions:
-    """The explained quantity without some units of the source; a set of units is computed once.
+    """The explained quantity without some units of the source.
+
+    A set of units is computed once, up to the last row that is asked for.
 
     Args:
         how: see `attributions.occlusion`.
@@ -36,15 +39,22 @@ class Deletions:
             f_1T = quantity(question.log_probs(question.vectors_SE[None]), question, options)
         self.whole_T: Floats = to_host(f_1T)[0].astype(np.float64)
 
-    def __call__(self, removed_NU: npt.NDArray[np.bool_]) -> Floats:
-        """Return f_NT without the units of each row."""
+    def __call__(self, removed_NU: npt.NDArray[np.bool_], rows_N: npt.NDArray[np.int64]) -> Floats:
+        """Return f_N of row `rows_N[n]` without the units of version n."""
         keys = [removed_U.tobytes() for removed_U in removed_NU]
-        new = {key: n for n, key in enumerate(keys) if key not in self._found}
-        if new:
+        rows = rows_N.tolist()
+        lasts: dict[bytes, int] = defaultdict(int)
+        versions = dict(zip(keys, removed_NU, strict=True))
+        for key, row in zip(keys, rows, strict=True):
+            if row >= len(self._found.get(key, ())):
+                lasts[key] = max(lasts[key], row)
+        new = sorted(lasts, key=lambda key: lasts[key])
+        for part in (new[i : i + ROWS] for i in range(0, len(new), ROWS)):
+            removed_CU, steps = np.stack([versions[key] for key in part]), lasts[part[-1]] + 1
             with torch.no_grad():
-                f_NT = without(self._question, self._options, removed_NU[[*new.values()]], self._how)
-            self._found |= zip(new, to_host(f_NT).astype(np.float64), strict=True)
-        return np.stack([self._found[key] for key in keys])
+                f_CT = without(self._question, self._options, removed_CU, self._how, steps)
+            self._found |= zip(part, to_host(f_CT).astype(np.float64), strict=True)
+        return np.array([self._found[key][row] for key, row in zip(keys, rows, strict=True)])
 
     def removed(self, count: int) -> npt.NDArray[np.bool_]:
         """Return [count, U] with nothing removed."""
@@ -57,9 +67,7 @@ class Deletions:
         for t, order_K in enumerate(order_TK):
             for k in range(units):
                 removed_NU[t * units + k, order_K[: k + 1]] = True
-        f_TKT = self(removed_NU).reshape(rows, units, -1)
-        drops_TK: Floats = self.whole_T[:, None] - f_TKT[np.arange(rows), :, np.arange(rows)]
-        return drops_TK
+        return self._drops(removed_NU)
 
     def kept_drops(self, order_TK: npt.NDArray[np.int64], counts: Sequence[int]) -> Floats:
         """Return the drop if only the first units of each order are kept: [T, len(counts)]."""
@@ -68,9 +76,14 @@ class Deletions:
         for t, order_K in enumerate(order_TK):
             for j, count in enumerate(counts):
                 removed_NU[t * len(counts) + j, order_K[count:]] = True
-        f_TJT = self(removed_NU).reshape(rows, len(counts), -1)
-        drops_TJ: Floats = self.whole_T[:, None] - f_TJT[np.arange(rows), :, np.arange(rows)]
-        return drops_TJ
+        return self._drops(removed_NU)
+
+    def _drops(self, removed_NU: npt.NDArray[np.bool_]) -> Floats:
+        """Return the drops [T, N / T] without the units of each version, N / T versions for row 0 first."""
+        rows = len(self.whole_T)
+        f_N = self(removed_NU, np.repeat(np.arange(rows), len(removed_NU) // rows))
+        drops: Floats = self.whole_T[:, None] - f_N.reshape(rows, -1)
+        return drops
 
     def greedy(self) -> Floats:
         """Return the drops [T, K] of the order of a greedy search."""
@@ -86,10 +99,10 @@ class Deletions:
                     removed_U[0, [*order_TK[t, :k], unit]] = True
                     parts.append(removed_U)
                     owners.append((t, unit))
-            f_NT = self(np.concatenate(parts))
+            f_N = self(np.concatenate(parts), np.array([t for t, _ in owners]))
             lowest: dict[int, tuple[float, int]] = {}
-            for (t, unit), f_T in zip(owners, f_NT, strict=True):
-                lowest[t] = min(lowest.get(t, (math.inf, -1)), (float(f_T[t]), unit))
+            for (t, unit), f in zip(owners, f_N, strict=True):
+                lowest[t] = min(lowest.get(t, (math.inf, -1)), (float(f), unit))
             for t, (value, unit) in lowest.items():
                 order_TK[t, k], drops_TK[t, k] = unit, self.whole_T[t] - value
         return drops_TK

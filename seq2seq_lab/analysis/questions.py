@@ -87,8 +87,11 @@ class Question(ABC):
         """
         raise UserError(NO_ATTENTION)
 
-    def without_tokens(self, removed: Sequence[Sequence[int]]) -> Tensor:
+    def without_tokens(self, removed: Sequence[Sequence[int]], steps: int | None = None) -> Tensor:
         """Return log_probs_NTV for the source without some of its positions, once for each list of them.
+
+        Args:
+            steps: compute the first steps only.
 
         Raises:
             UserError: nothing can be removed from the source.
@@ -152,9 +155,9 @@ class DecodedQuestion(Question):
             raise UserError(NO_ATTENTION)
         return weights_1TS[0].float(), source.encoder_outputs_BSM[0].float().norm(dim=-1)
 
-    def without_tokens(self, removed: Sequence[Sequence[int]]) -> Tensor:
+    def without_tokens(self, removed: Sequence[Sequence[int]], steps: int | None = None) -> Tensor:
         if self.forced.without is None:
-            return super().without_tokens(removed)
+            return super().without_tokens(removed, steps)
         ids = self.batch.source_BS[0].tolist()
         last = len(ids) - 1
         rows = [
@@ -162,7 +165,7 @@ class DecodedQuestion(Question):
             for positions in map(set, removed)
         ]
         batch = self.forced.without(rows, self.index)
-        return self.read(batch, *self.model.start(batch))
+        return self.read(batch, *self.model.start(batch), steps)
 
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         if "values" not in self.has:

@@ -170,11 +170,11 @@ class Linear:
     def attention(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.alpha_TS, self.vectors_SE.norm(dim=-1)
 
-    def without_tokens(self, removed: list[list[int]]) -> torch.Tensor:
+    def without_tokens(self, removed: list[list[int]], steps: int | None = None) -> torch.Tensor:
         kept_NS1 = torch.ones(len(removed), len(self.vectors_SE), 1, dtype=torch.float64)
         for row, positions in enumerate(removed):
             kept_NS1[row, positions] = 0
-        return self.log_probs(kept_NS1 * self.vectors_SE)
+        return self.log_probs(kept_NS1 * self.vectors_SE, steps=steps)
 
     def with_values_zeroed(self, zeroed_NS: torch.Tensor) -> torch.Tensor:
         return self.log_probs(self.vectors_SE.masked_fill(zeroed_NS[..., None], 0))
