@@ -87,7 +87,7 @@ class TrainingStep:
         for part, batches in micro_batches.items():
             # Dropout masks are a function of (seed, step, micro-batch): a resumed run draws the same masks, and several
             # ranks draw those of one process with the same micro-batches.
-            torch.manual_seed(_mixed(self.seed, step, part))
+            _set_seed(_mixed(self.seed, step, part), self.compute.device)
             losses = []
             with self._separate_gradients():
                 # A rank without an example in this micro-batch still takes part in the sum of the gradients.
@@ -175,6 +175,17 @@ def _phase(name: str, waits: bool = False) -> record_function:
     """
     heartbeat.beat(name, waits)
     return record_function(name)
+
+
+def _set_seed(seed: int, device: torch.device) -> None:
+    """Seed the generators of the CPU and of `device`, as `torch.manual_seed` does for all devices.
+
+    On a machine without a GPU, `torch.manual_seed` formats the stack for each kind of device: 0.3 ms, 3% of a step of one
+    short sentence.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 def _mixed(*numbers: int) -> int:
