@@ -1,13 +1,14 @@
 """What attention aligns to and what explains the predictions, for the planned runs of docs/explanation.md.
 
     python -m benchmarks.planned run FOLDER --only "what attention aligns to and explains" --path DIR=PATH
+    python -m benchmarks.explanation run FOLDER --path DIR=PATH
     python -m benchmarks.planned add FOLDER --machine "2 cores of …"
-    python -m benchmarks.explanation measure FOLDER
     python -m benchmarks.explanation add FOLDER
     python -m benchmarks.explanation write
 
-`measure` changes the attention weights and computes attributions on the first 100 test sentences of each finished run; start
-it once for each core. `add` adds what it found to the lines of docs/results.jsonl, `write` writes the tables into the page.
+`explanation run` trains the tested runs that FOLDER lacks, changes the attention weights and computes attributions on the
+first 100 test sentences of each; start it once for each core. `add` adds what it found to the lines of docs/results.jsonl,
+`write` writes the tables into the page.
 """
 
 import argparse
@@ -114,22 +115,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m benchmarks.explanation", description=__doc__.split("\n")[0]
     )
     actions = parser.add_subparsers(dest="action", required=True)
-    for name, about in (
-        ("measure", "measure the finished runs of FOLDER"),
-        ("add", "add what was measured to docs/results.jsonl"),
-    ):
-        actions.add_parser(name, help=about).add_argument("folder", type=Path)
+    runner = actions.add_parser("run", help="train and measure what is not recorded")
+    runner.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="of DIR")
+    adder = actions.add_parser("add", help="add what was measured to docs/results.jsonl")
+    for one in (runner, adder):
+        one.add_argument("folder", type=Path)
     actions.add_parser("write", help="write the tables into docs/explanation.md")
     options = parser.parse_args(arguments)
+    lines = read_lines(RESULTS)
     try:
         if options.action == "write":
             page = RESULTS.with_name("explanation.md")
-            update({page: parts(read_lines(RESULTS))})
-        else:
+            update({page: parts(lines)})
+        elif options.action == "add":
             for run in measured_runs():
-                folder = options.folder / run.name
-                if read_finished_result(folder) is not None:
-                    measure(run, folder) if options.action == "measure" else add(run, folder)
+                add(run, options.folder / run.name)
+        else:
+            paths = dict(one.split("=", 1) for one in options.path)
+            for run in measured_runs():
+                if not any(is_of(line, run) and is_measured(line) for line in results.current(lines)):
+                    folder = options.folder / run.name
+                    planned.execute(run, folder, paths)
+                    measure(run, folder)
     except UserError as error:
         sys.exit(f"error: {error}")
 
@@ -164,20 +171,11 @@ def measure(run: Run, folder: Path) -> None:
     path = folder / MEASURED
     try:
         with lock_folder(folder, timeout=0):
-            if not is_complete(path):
+            if read_finished_result(folder) is not None and not path.exists():
                 print(folder.name, flush=True)
                 write_arrays(path, measured(run, folder))
     except FolderInUseError:
         print(f"Skipped, because another process works on it: {folder}", flush=True)
-
-
-def is_complete(path: Path) -> bool:
-    """Return whether a run was measured; files of earlier versions lack the AER of the attributions."""
-    if not path.exists():
-        return False
-    with np.load(path, allow_pickle=False) as arrays:
-        gold = "test/average_precision_attention" in arrays
-        return gold is ("test/aer_by_attention" in arrays)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -249,7 +247,11 @@ def mean_of_sums(totals_SK: Array) -> Array:
 
 
 def add(run: Run, folder: Path) -> None:
-    """Add what was measured to the line of a run, if both exist."""
+    """Add what was measured to the line of a run, if both exist.
+
+    Raises:
+        UserError: the run has other scores than the recorded one.
+    """
     path = folder / MEASURED
     lines = read_lines(RESULTS)
     own = [line for line in results.current(lines) if is_of(line, run)]
@@ -261,6 +263,12 @@ def add(run: Run, folder: Path) -> None:
     scores = {name: round(float(mean_of_sums(rows.sum(0)[None])[0]), 4) for name, rows in arrays.items()}
     if line.scores.items() >= scores.items():
         return
+    result = read_finished_result(folder)
+    if result is None or not line.scores.items() >= results.scored(result)["scores"].items():
+        raise UserError(
+            f"The scores of {folder} are not those recorded for {run.command}; processors round differently. To replace "
+            "the recorded ones, run: python -m benchmarks.results add"
+        )
     assert line.statistics is not None
     kept = results.read_statistics(line) | {
         name: array for name, array in arrays.items() if name.startswith("test/")

@@ -183,7 +183,23 @@ def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
     assert [path.name for path in (run.parent / "statistics").iterdir()] == [line.statistics]
 
 
-# Of `explanation measure`; the others are metrics.
+def test_measures_are_added_to_the_line_of_the_same_run_only(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, planned_run = add(run), planned.Run(Cell("a table", COMMAND, 1), 1)
+    monkeypatch.setattr(explanation, "RESULTS", results.RESULTS)
+    explanation.write_arrays(run / explanation.MEASURED, {"test/kept_union": np.array([[1, 2], [2, 2]])})
+    change(run / "result.json", **{"test/bleu": 99.0})
+    with pytest.raises(UserError, match="are not those recorded"):
+        explanation.add(planned_run, run)
+    change(run / "result.json", **{"test/bleu": line.scores["test/bleu"]})
+    explanation.add(planned_run, run)
+    (added,) = (one for one in results.read_lines(results.RESULTS) if one != ONE)
+    assert added.scores == line.scores | {"test/kept_union": 0.75}
+    assert results.read_statistics(added)["test/kept_union"].tolist() == [[1, 2], [2, 2]]
+
+
+# Of `explanation run`; the others are metrics.
 MEASURED = tuple(f"test/{name}_" for name in ("kept", "average_precision", "deletion", "aer_by"))
 
 
