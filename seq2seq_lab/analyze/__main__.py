@@ -11,6 +11,7 @@ from seq2seq_lab.analyze.align import add_align
 from seq2seq_lab.analyze.attribute import add_attribute
 from seq2seq_lab.analyze.counterfactuals import add_counterfactuals
 from seq2seq_lab.analyze.intervene import add_intervene
+from seq2seq_lab.analyze.measures import add_measures
 from seq2seq_lab.analyze.score import add_score
 from seq2seq_lab.errors import Parser, report_errors
 
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add_score(questions)
     add_align(questions)
     add_aer(questions)
+    add_measures(questions)
     add_intervene(questions)
     add_adversary(questions)
     add_attribute(questions)

@@ -198,7 +198,11 @@ class AttentionMeasure(Metric):
     def rows(self, outputs: MeasuredAttention) -> Array:
         """See `Metric.rows`."""
         assert outputs.measures is not None
-        return outputs.measures[:, self._columns]
+        return self.of_sums(outputs.measures)
+
+    def of_sums(self, sums: Array) -> Array:
+        """Return its two sums [N, 2] from the `measures` of N examples."""
+        return sums[:, self._columns]
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
