@@ -27,12 +27,18 @@ def serve(options: argparse.Namespace) -> None:
 
     with listen(options.port) as listening:
         port = listening.getsockname()[1]
-        gate = Gate(port, options.allow_host)
+
+        def address(token: str) -> str:
+            return f"http://127.0.0.1:{port}/?token={token}"
+
+        def announce(token: str) -> None:
+            print(f"The address was used. For another browser: {address(token)}", flush=True)
+
+        gate = Gate(port, options.allow_host, announce)
         studio = open_studio(options.folders, options.config_dir, options.index)
         serving = server(studio, gate)
-        address = f"http://127.0.0.1:{port}/?token={gate.token}"
-        print(f"studio: {address}\nPress Ctrl-C to end.", flush=True)
-        if not options.no_open and not webbrowser.open(address):
+        print(f"studio: {address(gate.token)}\nPress Ctrl-C to end.", flush=True)
+        if not options.no_open and not webbrowser.open(address(gate.token)):
             print("No browser was found. Open the address yourself.", file=sys.stderr)
         serving.run(sockets=[listening])
 

@@ -1,7 +1,7 @@
 """Who may use the studio: hosts, origins, the token of the address and the cookie that replaces it."""
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -40,13 +40,17 @@ class Gate:
     Args:
         port: that the server listens on; a part of the name of the cookie, because browsers send a cookie to all ports.
         hosts: names besides those of the loopback interface that the page may have in the browser.
+        announce: is called with each new token.
 
     Attributes:
-        token: opens the studio, once in each browser; 128 random bits.
+        token: opens the studio once, in one browser; then there is a new one. 128 random bits.
     """
 
-    def __init__(self, port: int, hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self, port: int, hosts: Collection[str] = (), announce: Callable[[str], None] = lambda token: None
+    ) -> None:
         self.token = secrets.token_hex(TOKEN_BYTES)
+        self._announce = announce
         self._session = secrets.token_hex(TOKEN_BYTES)
         self._cookie = f"seq2seq_lab_studio_{port}"
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -67,6 +71,9 @@ class Gate:
         if origin is not None and not self._is_own(origin, host):
             return Reply(403, f"Origin={origin[:80]!r} is not the address of this page.\n")
         if has_token(query, self.token):
+            # Other users of the machine can see the old one, which is on the command line of the browser.
+            self.token = secrets.token_hex(TOKEN_BYTES)
+            self._announce(self.token)
             # Without a path, the cookie is of the path of the page, whatever prefix a proxy gives it.
             cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict"
             return Reply(200, EXCHANGED, "text/html", cookie)

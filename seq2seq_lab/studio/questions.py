@@ -9,7 +9,8 @@ from seq2seq_lab.analysis.attributions import METHODS
 from seq2seq_lab.analysis.neighbors import StateKind
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
-from seq2seq_lab.errors import require
+from seq2seq_lab.data.tokenizers import EOS
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, compared, saved_page, shown
 from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.opened import Opened
@@ -147,6 +148,16 @@ class OneSentence:
         return found
 
 
+def require_unchanged(question: OneSentence) -> None:
+    """Refuse a change of attention, which attributions and states would not see.
+
+    Raises:
+        UserError: the question has one.
+    """
+    if question.change is not None:
+        raise UserError("This is computed without a change of attention. Undo the change first.")
+
+
 def trace(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     """Return the search for one sentence; see `Loaded.trace` and `shown`."""
     one = OneSentence.read(studio, fields)
@@ -160,19 +171,31 @@ def alternatives(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
 
 
 def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
-    """Return what favors the word of a step of the best output over another one; see `OneInput.attribute`."""
+    """Return what favors the word of a step of the best output over another one; see `OneInput.attribute`.
+
+    The attribution reads the output as text, which for a language model includes the given beginning.
+    """
     one, step = OneSentence.read(studio, fields), fields.integer("step", 0, LONGEST_PREFIX)
     against, method = fields.integer("against", 0, MOST_TOKENS), fields.choice("method", [*METHODS])
 
     def call(check: Check) -> dict[str, Any]:
-        best = one.traced(check).best
+        require_unchanged(one)
+        traced = one.traced(check)
+        best, given = traced.best, traced.given
+        require(step < len(best.tokens), "step", step, f"0 to {len(best.tokens) - 1}, a step of the output")
+        first = 0
+        if given is not None:  # of a search
+            read = [*given.before, *(token.id for token in best.tokens if token.id != EOS)]
+            if given.tokenizer.encode([best.text])[0] != read:
+                raise UserError(
+                    "The attribution reads the output as text, and its text has other tokens than this output. Force "
+                    "fewer tokens, or choose another search."
+                )
+            first = len(given.before)
         check()
         source = "" if one.opened.run.reads_targets_only else one.opened.readable(one.sentence)
         found = one.opened.run.attribute(source, best.text, [method], against).as_json()
-        rows = found["scores"][method]
-        allowed = f"0 to {min(len(rows), len(best.tokens)) - 1}, a step of the output"
-        require(step < min(len(rows), len(best.tokens)), "step", step, allowed)
-        return {"words": found["words"], "scores": rows[step]}
+        return {"words": found["words"], "scores": found["scores"][method][first + step]}
 
     return (one.index,), call
 
@@ -186,6 +209,7 @@ def neighbors(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     )
 
     def call(check: Check) -> Any:
+        require_unchanged(one)
         traced = one.traced(check)
         return one.opened.run.neighbors(one.sentence, step, state, count, traced=traced).as_json()
 

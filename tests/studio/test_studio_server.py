@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,12 +50,17 @@ def test_nothing_is_sent_without_the_cookie(client: Client) -> None:
 
 
 def test_the_token_is_exchanged_for_a_strict_cookie(client: Client) -> None:
-    reply = client.send("GET", f"/?token={client.gate.token}", Cookie="")
+    token = client.gate.token
+    reply = client.send("GET", f"/?token={token}", Cookie="")
     assert reply.status == 200
     assert "HttpOnly" in reply.headers["set-cookie"]
     assert "SameSite=Strict" in reply.headers["set-cookie"]
+    assert token not in reply.text + reply.headers["set-cookie"]
+    assert len(token) == len(client.gate.token) == 32
     assert client.gate.token not in reply.text + reply.headers["set-cookie"]
-    assert len(client.gate.token) == 32
+    assert client.send("GET", f"/?token={token}", Cookie="").status == 403  # it was used
+    assert client.send("GET", f"/?token={token}").status == 200  # this browser has the cookie
+    assert client.send("GET", f"/?token={client.gate.token}", Cookie="").status == 200
 
 
 def test_the_page_runs_no_inline_script_and_names_no_other_host(client: Client) -> None:
@@ -270,6 +276,40 @@ def test_the_answers_are_those_of_the_methods(client: Client) -> None:
     explained = run.attribute(SENTENCE, traced.best.text, ["occlusion"], against).as_json()
     found = answer(client, "contrast", **body, **given)
     assert found == as_sent({"words": explained["words"], "scores": explained["scores"]["occlusion"][2]})
+
+
+def test_a_contrast_of_a_language_model_is_of_the_word_after_the_beginning(tmp_path: Path) -> None:
+    seq2seq_lab.train(
+        [
+            *("task=language_model", "tokenizer=whitespace", "logger=none", "trainer.device=cpu"),
+            *("dataset.train=20", "dataset.validation=4", "dataset.test=4"),
+            *("trainer.max_epochs=1", "task.samples=0"),
+        ],
+        tmp_path / "run",
+    )
+    run = seq2seq_lab.load(tmp_path / "run")
+    sentence = "le roi"
+    traced = run.trace(sentence, search=["search=greedy"])
+    against = traced.steps[0].top[1].id
+    explained = run.attribute("", traced.best.text, ["occlusion"], against).as_json()
+    assert len(explained["scores"]["occlusion"]) == 2 + len(traced.best.tokens)
+    with serving(Studio([Opened("run", run)])) as own:
+        body = {"run": 0, "sentence": sentence, "search": "greedy", "size": 1, "step": 0, "against": against}
+        found = answer(own, "contrast", **body, method="occlusion")
+    assert found == as_sent({"words": explained["words"], "scores": explained["scores"]["occlusion"][2]})
+
+
+@pytest.mark.parametrize(
+    ("question", "fields"),
+    [("contrast", {"against": 5, "method": "occlusion"}), ("neighbors", {"state": "decoder", "count": 1})],
+)
+def test_what_ignores_a_change_of_attention_refuses_it(
+    client: Client, question: str, fields: dict[str, Any]
+) -> None:
+    body = {"run": 0, "sentence": SENTENCE, "search": "greedy", "size": 1, "step": 0, **fields}
+    reply = client.ask(question, {**body, "change": {"kind": "uniform", "step": 2, "scope": "from"}})
+    assert reply.status == 422
+    assert "Undo the change first." in reply.text
 
 
 def test_the_gold_alignment_is_the_recorded_one(client: Client) -> None:
