@@ -103,8 +103,8 @@ def load(
             average of their weights.
 
     Returns:
-        An object of the task's type `Task.loaded`: a `LoadedTranslation`, `LoadedLanguageModel`, `LoadedClassifier` or
-        `LoadedCaptioner`, or a `Loaded` for a task that does not set it.
+        An object of the task's type `Task.loaded`, such as a `LoadedTranslation`, or a `Loaded` for a task that does not set
+        it.
 
     Raises:
         UserError: the folder contains no run with a checkpoint, or the run names a class that is not trusted.

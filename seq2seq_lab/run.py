@@ -92,7 +92,7 @@ class Origin:
     """The start of a run.
 
     Attributes:
-        record: the `run.json` of a resumed run, by which it computes; None for a new run.
+        record: the `run.json` of a resumed run, whose precision and number of threads it uses; None for a new run.
         checkpoint: the newest valid checkpoint of a resumed run; None for a new run.
     """
 

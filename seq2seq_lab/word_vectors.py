@@ -123,14 +123,20 @@ def train(options: argparse.Namespace) -> None:
     the same command writes the same file.
 
     Raises:
-        UserError: the corpus cannot be read, or an option is out of range.
+        UserError: the corpus cannot be read, an option is out of range, or the file exists.
     """
     from seq2seq_lab.config.compose import compose_run
 
     for name in ("size", "window", "negative", "epochs"):
         require((value := getattr(options, name)) >= 1, f"--{name}", value, "1 or more")
-    sentences = tokens_of(compose_run(options.changes).config, options.side)
-    trained = gensim_models().Word2Vec(
+    config = compose_run(options.changes).config
+    if options.file.exists():
+        raise UserError(f"{options.file} exists. Give the name of a new file.")
+    if not options.file.parent.is_dir():
+        raise UserError(f"{options.file.parent} is not a folder. Make it, or give a file elsewhere.")
+    models = gensim_models()
+    sentences = tokens_of(config, options.side)
+    trained = models.Word2Vec(
         sentences,
         sg=METHODS.index(options.method) == 0,
         vector_size=options.size,

@@ -14,6 +14,7 @@ from tracking.offline_record import read_offline_run
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
@@ -135,6 +136,13 @@ def test_it_predicts(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert [one.text for one in loaded.predict(lines.splitlines())] == printed
     with pytest.raises(UserError, match="predicts nothing"):
         Task.predict(loaded.task, loaded.model, ["1"], loaded.compute)
+
+
+def test_questions_about_texts_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for question in ("aer", "intervene", "attribute", "counterfactuals"):
+        with pytest.raises(SystemExit):
+            analyze.main([question, str(run), f"--config-dir={EXAMPLE}"])
+        assert f"{question} needs a test set of texts" in capsys.readouterr().err
 
 
 def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,8 +40,9 @@ def test_the_same_command_writes_the_same_file(file: Path, tmp_path: Path) -> No
     again = tmp_path / "again.vec"
     word_vectors.main([str(again), *CORPUS, *SMALL])
     assert again.read_bytes() == file.read_bytes()
-    word_vectors.main([str(again), *CORPUS, *SMALL, "--method", "cbow", "--side", "target"])
-    words = [line.split()[0] for line in again.read_text("utf-8").splitlines()[1:]]
+    other = tmp_path / "other.vec"
+    word_vectors.main([str(other), *CORPUS, *SMALL, "--method", "cbow", "--side", "target"])
+    words = [line.split()[0] for line in other.read_text("utf-8").splitlines()[1:]]
     assert "roi" in words
     assert "king" not in words
 
@@ -105,6 +106,7 @@ def test_pairs_without_vectors_are_not_drawn(
     [
         (["--train", "--size", "0"], "--size=0"),
         (["--train", "dataset=multi"], "dataset=multi"),
+        (["--train"], "en.vec exists"),
         (["dataset=grammar"], "--train"),
         (["--nearest", "kingg"], "kingg"),
         (["--analogies", "missing.txt"], "--analogies=missing.txt"),
@@ -117,6 +119,14 @@ def test_errors_name_what_is_wrong(
     with pytest.raises(SystemExit):
         word_vectors.main([str(file), *arguments])
     assert key in capsys.readouterr().err
+
+
+def test_a_missing_folder_is_named_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(tmp_path / "missing" / "en.vec"), *CORPUS, *SMALL])
+    assert "missing is not a folder" in capsys.readouterr().err
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

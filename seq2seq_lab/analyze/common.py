@@ -73,6 +73,10 @@ def selected_test_set(run: Any, options: argparse.Namespace) -> Any:
         near = did_you_mean(options.test, names)
         raise UserError(f"--test={options.test} is not a test set.{near} Test sets: {', '.join(names)}.")
     split = splits[0 if options.test is None else names.index(options.test)]
+    if getattr(split, "text", None) is None:
+        raise UserError(
+            f"{options.question} needs a test set of texts; {type(run.task).__name__} has other examples."
+        )
     return split if options.first is None else split.first(options.first)
 
 

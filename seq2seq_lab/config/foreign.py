@@ -320,6 +320,14 @@ def check_inputs(
     if not refused:
         return
     named = " ".join(f"{key}={value}" for key, value in refused.items())
+    missing = [
+        key for key, value in refused.items() if recorded.get(key) and not Path(value).expanduser().exists()
+    ]
+    if missing:
+        raise UserError(
+            f"{folder}: {named}: not found in {Path.cwd()}. Name the files in this command: "
+            f"{' '.join(f'{_setting(key)}=PATH' for key in refused)}."
+        )
     reason = (
         "changed since this run recorded its SHA-256, or were not recorded"
         if own

@@ -235,6 +235,7 @@ SET_BY_STUDIES = ("study.varies", "study.number")
 
 # Settings that may change when a run is resumed.
 MAY_CHANGE = (
+    "task.eval_batch_size",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.patience",

@@ -149,11 +149,13 @@ def _load_splits(hub: str, subset: str | None, given: str, remedy: str) -> Any:
 
     try:
         return _load(hub, subset, given, remedy).flatten()
-    except UserError:
-        raise
+    except UserError as error:
+        raise UserError(f"{error} There is no folder {hub} in {Path.cwd()} either.") from error
     # ValueError: the subset does not exist.
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(f"{given} cannot be loaded: {error}. {remedy}") from error
+        raise UserError(
+            f"{given} cannot be loaded: {error}. There is no folder {hub} in {Path.cwd()} either. {remedy}"
+        ) from error
 
 
 def _load(hub: str, subset: str | None, given: str, remedy: str) -> Any:

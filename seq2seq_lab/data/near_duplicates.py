@@ -21,7 +21,9 @@ from seq2seq_lab.files import checked_line, parse_checked_line, write_atomically
 log = logging.getLogger(__name__)
 
 # Increase it when a change of the code changes what is found.
-_FORMAT = 3
+_FORMAT = 4
+
+LONGEST = 100  # words; the memory for all versions of a sentence with one word changed grows with the square
 
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
 _EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
@@ -96,7 +98,7 @@ def near_duplicates(
     - `source_in_train`, `reference_in_train`: the side equals that of a training pair after normalization (Unicode NFC,
       case, punctuation, white space, English contractions: "I'm" is "I am").
     - `source_within_one_word`: after normalization, the source differs from a training source by at most one replaced,
-      inserted or deleted word, and they have another word in common.
+      inserted or deleted word, and they have another word in common. Sources of more than `LONGEST` words have to be equal.
     - `shared_source`: another pair of the split has exactly the same source.
 
     Without training pairs, only the last one is present.
@@ -164,13 +166,15 @@ def _read_words(
 
 
 def _replace_one(sentence: Words) -> list[Words]:
-    """Return the sentence with one word replaced by None, for each word; nothing for a sentence of one word."""
-    return [(*sentence[:i], None, *sentence[i + 1 :]) for i in range(len(sentence)) if len(sentence) > 1]
+    """Return the sentence with one word replaced by None, for each word; nothing for one word or more than `LONGEST`."""
+    positions = range(len(sentence)) if 1 < len(sentence) <= LONGEST else ()
+    return [(*sentence[:i], None, *sentence[i + 1 :]) for i in positions]
 
 
 def _delete_one(sentence: Words) -> list[Words]:
-    """Return the sentence without one word, for each word; nothing for a sentence of one word."""
-    return [sentence[:i] + sentence[i + 1 :] for i in range(len(sentence)) if len(sentence) > 1]
+    """Return the sentence without one word, for each word; nothing for one word or more than `LONGEST`."""
+    positions = range(len(sentence)) if 1 < len(sentence) <= LONGEST else ()
+    return [sentence[:i] + sentence[i + 1 :] for i in positions]
 
 
 def words(text: str, language: str = "") -> list[str]:

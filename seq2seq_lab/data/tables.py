@@ -265,7 +265,10 @@ def _has_quoting(rows: Sequence[Sequence[str]]) -> bool:
 def _table_pairs(
     path: Path, rows: Rows, columns: Sequence[int | str] | None, labels: tuple[str, str]
 ) -> Pairs:
-    """Yield two columns of a table; a row with a different number of columns from the first is a bad pair."""
+    """Yield two columns of a table; a row with another number of columns is a bad pair.
+
+    The right number is that of the names, or else of most of the first rows.
+    """
     wanted = [column - 1 for column in columns or (1, 2) if isinstance(column, int)]
     names = [column for column in columns or () if isinstance(column, str)]
     width = 0
@@ -280,29 +283,42 @@ def _table_pairs(
         check_first_rows(
             [(location, list(cells)) for location, cells, wrong in first if not wrong], columns, labels
         )
+        whole = [(location, len(cells)) for location, cells, wrong in first if not _problem_of(cells, wrong)]
+        if whole:
+            ((width, _),) = Counter(count for _, count in whole).most_common(1)
+            _check_width(next(location for location, count in whole if count == width), width, wanted)
         rows = itertools.chain(first, rows)
     for location, row, wrong in rows:
         cells = list(row)
-        # A blank line does not decide the number of columns.
-        wrong = wrong or (find_problem(cells[0]) if len(cells) == 1 else "")
+        wrong = _problem_of(cells, wrong)
         if not wrong and not width:
             width = len(cells)
-            if width <= max(wanted) and len(wanted) == 1:
-                raise UserError(
-                    f"dataset.column={wanted[0] + 1}: {location} has {width} columns. Choose one of them."
-                )
-            if width <= max(wanted):
-                raise UserError(
-                    f"{location} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
-                    "others with dataset.columns=[NUMBER,NUMBER], what separates the columns with dataset.delimiter="
-                    "tab|comma|semicolon|pipe|space (or ' ||| '), or dataset.format=tsv|csv|jsonl|parquet."
-                )
+            _check_width(location, width, wanted)
         if not wrong and len(cells) != width:
             wrong = f"{len(cells)} columns instead of {width}"
         if wrong:
             yield "", "", f"{location}: {wrong}"
         else:
             yield candidate(location, [f"column {i + 1}" for i in wanted], [cells[i] for i in wanted])
+
+
+def _problem_of(cells: Cells, wrong: str) -> str:
+    """Return what is wrong with a row; a blank line does not decide the number of columns."""
+    return wrong or (find_problem(next(iter(cells))) if len(cells) == 1 else "")
+
+
+def _check_width(location: str, width: int, wanted: Sequence[int]) -> None:
+    """Raise `UserError` if a row of so many columns lacks a wanted one."""
+    if width <= max(wanted) and len(wanted) == 1:
+        raise UserError(
+            f"dataset.column={wanted[0] + 1}: {location} has {width} columns. Choose one of them."
+        )
+    if width <= max(wanted):
+        raise UserError(
+            f"{location} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
+            "others with dataset.columns=[NUMBER,NUMBER], what separates the columns with dataset.delimiter="
+            "tab|comma|semicolon|pipe|space (or ' ||| '), or dataset.format=tsv|csv|jsonl|parquet."
+        )
 
 
 def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:

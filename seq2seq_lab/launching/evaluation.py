@@ -72,8 +72,11 @@ def score(
             run.config, data.record, recorded_weights(read_record(run.folder)), run.device, ranks.size
         )
     validation_precision = choose_validation_precision(run) if validation else run.precision
+    splits = [*([data.validation] if validation else []), *data.tests]
+    if not splits:
+        raise UserError("The data set has no test set. Give --validation, or another data set.")
     evaluations = []
-    for split in (*([data.validation] if validation else []), *data.tests):
+    for split in splits:
         precision = validation_precision if split is data.validation else run.precision
         evaluator = task.evaluator(split, run.model, Compute(run.device, precision, ranks), **options)
         evaluations.append((split, evaluator(final=True)))

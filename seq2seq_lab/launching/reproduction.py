@@ -33,7 +33,8 @@ def reproduce(folder: Path, output: Path | None = None, changes: Sequence[str] =
     read_record(folder)  # refuses a folder without a run
     if is_demo(folder):
         raise UserError(
-            "demo has rounded weights, which no training gives. To train such a model: python -m seq2seq_lab"
+            "demo cannot be reproduced: its weights are rounded to half precision. To train such a model: "
+            "python -m seq2seq_lab"
         )
     recorded = read_finished_result(folder)
     if recorded is None:

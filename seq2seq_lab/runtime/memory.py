@@ -14,7 +14,7 @@ from seq2seq_lab.runtime.device import autocast
 
 TRAINING = (
     "Set a smaller task.batch_size or task.max_length, or a greater trainer.micro_batches (parts of a step that are "
-    "computed one after another)."
+    "computed one after another), in a new run; init_from=RUN starts it with the weights of a checkpoint."
 )
 EVALUATION = "Set a smaller task.eval_batch_size, search.size or task.max_eval_length."
 

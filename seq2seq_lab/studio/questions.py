@@ -268,13 +268,20 @@ def open_studio(folders: Sequence[str], config_dir: str | None, index: bool) -> 
         index: compute the states of the training data, see `neighbors`.
 
     Raises:
-        UserError: a run cannot be opened, or has no such states.
+        UserError: a run cannot be opened, produces neither texts nor classes, or has no such states.
     """
     from seq2seq_lab import api
 
     opened = [Opened(name, api.load(name, config_dir)) for name in dict.fromkeys(folders)]
+    for one in opened:
+        if not one.run.has_trace:
+            raise UserError(
+                f"{one.name}: runs of {type(one.run.task).__name__} produce neither texts nor one class of a text, so the "
+                "studio has nothing to show. Use python -m seq2seq_lab.predict RUN."
+            )
     for one in opened if index else ():
         sentence = one.about["first"]["sentence"]
         for state in get_args(StateKind):
-            one.run.neighbors(sentence, 0, state)
+            if state != "context" or one.run.model.attends:
+                one.run.neighbors(sentence, 0, state)
     return Studio(opened)

@@ -41,6 +41,12 @@ class OneInput:
     opening: Any
     forced: Callable[..., Forced]
 
+    @property
+    def has_trace(self) -> bool:
+        """Whether `trace` shows how an output is produced; false for tasks without outputs or classes of a text."""
+        own = type(self)
+        return own.trace is not OneInput.trace or own.search_input is not OneInput.search_input
+
     def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
         """Return an input for the search of the run.
 

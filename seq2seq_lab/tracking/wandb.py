@@ -246,11 +246,10 @@ class WandbTracker(Logger):
     def _send(self, action: "Callable[[wandb.Run], object]") -> None:
         import wandb
         from wandb.errors import CommError
-        from wandb.sdk.mailbox import HandleAbandonedError, MailboxClosedError
 
         if self._run is None:
             return
-        process_lost = (ConnectionError, HandleAbandonedError, MailboxClosedError)
+        process_lost = (ConnectionError, *_mailbox_errors())
         try:
             action(self._run)
         except CommError as error:
@@ -394,3 +393,12 @@ def _define_metrics(run: "wandb.Run") -> None:
     run.define_metric(STEP, hidden=True)
     for part in ("train", "val"):
         run.define_metric(f"{part}/*", step_metric=STEP)
+
+
+def _mailbox_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of W&B's private module for its background process; nothing if a version has no such module."""
+    try:
+        from wandb.sdk.mailbox import HandleAbandonedError, MailboxClosedError
+    except ImportError:
+        return ()
+    return HandleAbandonedError, MailboxClosedError

@@ -59,6 +59,18 @@ def test_the_variants_of_a_long_training_sentence_are_not_computed(monkeypatch: 
     assert set(lengths) == {2, 3, 4}
 
 
+def test_long_sources_are_similar_only_if_they_are_equal() -> None:
+    """The memory for their variants grows with the square of their length."""
+    line = " ".join("abcdefghij" * (module.LONGEST // 10))
+    train = text((line, "x"), (f"{line} k", "x"))
+    other = line[:-1] + "z"
+    found = near_duplicates(train, {"test": text((other, "y"), (f"{line} z", "y"), (f"{line} k", "y"))})[
+        "test"
+    ]
+    assert found["source_within_one_word"] == [0, 2]
+    assert found["source_in_train"] == [2]
+
+
 def test_what_is_counted() -> None:
     train = text(("I'm here.", "Je suis là."), ("We sleep all day.", "Nous dormons."), ("Go!", "Va !"))
     held_out = {

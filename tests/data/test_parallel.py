@@ -243,6 +243,20 @@ def test_a_bad_pair_is_refused_with_file_and_line_or_dropped_and_counted_once(
     assert +corpus.counts == Counter(dropped_pairs=1)
 
 
+def test_the_columns_are_those_of_most_of_the_first_rows(tmp_path, held_out):
+    files = held_out | {"train": write(tmp_path / "train.tsv", "a\tb\tc\n" + table(PAIRS))}
+    with pytest.raises(UserError, match=r"train\.tsv line 1: 3 columns instead of 2"):
+        parallel(**files).load()
+    assert pairs_of(parallel(**files, on_bad_pair="drop").load().train) == PAIRS
+
+
+@pytest.mark.parametrize("name", ["train", "validation"])
+def test_a_test_set_does_not_have_the_name_of_another_split(tmp_path, held_out, name):
+    files = held_out | {"train": write(tmp_path / "train.tsv", table(PAIRS))}
+    with pytest.raises(UserError, match=rf"{name} is the name of another split.*on_{name}: FILE"):
+        parallel(**files | {"test": {name: files["train"]}}).load()
+
+
 @pytest.mark.parametrize(
     ("suffix", "content"),
     [(".tsv", table(PAIRS)), (".csv", "".join(f'"{a}",{b}\n' for a, b in PAIRS)), (".jsonl", None)],

@@ -1,5 +1,6 @@
 """The server of the studio: who may use it, and what it refuses."""
 
+import importlib
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from studios import Client, Reply, serving
 
 import seq2seq_lab
 from seq2seq_lab.analysis.plain import plain
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
 from seq2seq_lab.reporting.runs import read_finished
 from seq2seq_lab.studio import questions, server, workers
@@ -310,6 +312,28 @@ def test_what_ignores_a_change_of_attention_refuses_it(
     reply = client.ask(question, {**body, "change": {"kind": "uniform", "step": 2, "scope": "from"}})
     assert reply.status == 422
     assert "Undo the change first." in reply.text
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        *((task, True) for task in ("translation", "captions", "classification", "language_model")),
+        *((task, False) for task in ("tagging", "span", "masked_language_model")),
+    ],
+)
+def test_runs_without_anything_to_show_are_refused(
+    task: str, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"seq2seq_lab.tasks.{task}.loaded")
+    (kind,) = (one for name, one in vars(module).items() if name.startswith("Loaded") and name != "Loaded")
+    run = object.__new__(kind)
+    object.__setattr__(run, "task", None)
+    monkeypatch.setattr("seq2seq_lab.api.load", lambda *options: run)
+    if shown:
+        assert questions.open_studio(["a run"], None, index=False).runs[0].run is run
+        return
+    with pytest.raises(UserError, match="the studio has nothing to show"):
+        questions.open_studio(["a run"], None, index=False)
 
 
 def test_the_gold_alignment_is_the_recorded_one(client: Client) -> None:

@@ -328,6 +328,20 @@ def test_what_does_not_fit_is_refused(setting: str, key: str, capsys: pytest.Cap
     assert key in capsys.readouterr().err
 
 
+def test_labels_that_are_almost_all_different_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"the word{n}\t{n}\n" for n in range(60))
+    for name in ("train", "validation", "test"):
+        (tmp_path / f"{name}.tsv").write_text(f"text\tid\n{rows}", "utf-8")
+    files = [f"dataset.{name}={tmp_path / name}.tsv" for name in ("train", "validation", "test")]
+    line = ["task=classification", "dataset=labelled", *files, "dataset.columns=[text,id]", "logger=none"]
+    assert command_line.run(*line, "trainer.device=cpu") == 2
+    error = capsys.readouterr().err
+    assert "60 different labels in 60 texts" in error
+    assert "dataset.columns" in error
+
+
 def test_init_from_keeps_the_vocabulary(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     given = (*LINE, "logger=none", "trainer.max_epochs=1", f"init_from={run}", f"hydra.run.dir={folder}")

@@ -234,7 +234,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
         )
     if not 1 <= rules <= Tokenizer.rules:
         raise UserError(
-            f"{path}: rules={rules} is not supported; this version knows 1 to {Tokenizer.rules}. Use the version of "
+            f"{path}: rules={rules} is not supported; this version supports 1 to {Tokenizer.rules}. Use the version of "
             f"seq2seq_lab that wrote the tokenizer."
         )
     try:
