@@ -150,11 +150,11 @@ def _load_splits(hub: str, subset: str | None, given: str, remedy: str) -> Any:
     try:
         return _load(hub, subset, given, remedy).flatten()
     except UserError as error:
-        raise UserError(f"{error} There is no folder {hub} in {Path.cwd()} either.") from error
+        raise UserError(f"{error} {Path.cwd()} has no folder {hub}.") from error
     # ValueError: the subset does not exist.
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise UserError(
-            f"{given} cannot be loaded: {error}. There is no folder {hub} in {Path.cwd()} either. {remedy}"
+            f"{given} cannot be loaded: {error}. {Path.cwd()} has no folder {hub}. {remedy}"
         ) from error
 
 

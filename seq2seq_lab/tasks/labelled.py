@@ -138,10 +138,10 @@ class LabelledTask(Task):
                 f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Choose the column "
                 "of the classes with dataset.columns, or use other data."
             )
-        texts = len(corpus.train.texts)
-        if self.has_classes and 2 * len(corpus.classes) > texts >= FEWEST_TEXTS:
+        count = len(corpus.train.texts)
+        if self.has_classes and 2 * len(corpus.classes) > count >= FEWEST_TEXTS:
             raise UserError(
-                f"The training split has {len(corpus.classes):,} different labels in {texts:,} texts, which is too many to "
+                f"The training split has {len(corpus.classes):,} different labels in {count:,} texts, which is too many to "
                 "learn them. Choose the column of the classes with dataset.columns, or use other data."
             )
         fitted = None if saved is None else self._read(saved / "tokenizer")

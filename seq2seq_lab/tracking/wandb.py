@@ -249,7 +249,7 @@ class WandbTracker(Logger):
 
         if self._run is None:
             return
-        process_lost = (ConnectionError, *_mailbox_errors())
+        process_lost: tuple[type[BaseException], ...] = (ConnectionError, *_mailbox_errors())
         try:
             action(self._run)
         except CommError as error:
@@ -395,7 +395,7 @@ def _define_metrics(run: "wandb.Run") -> None:
         run.define_metric(f"{part}/*", step_metric=STEP)
 
 
-def _mailbox_errors() -> tuple[type[Exception], ...]:
+def _mailbox_errors() -> tuple[type[BaseException], ...]:
     """Return the errors of W&B's private module for its background process; nothing if a version has no such module."""
     try:
         from wandb.sdk.mailbox import HandleAbandonedError, MailboxClosedError
