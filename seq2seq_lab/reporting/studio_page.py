@@ -29,7 +29,8 @@ COMMON = ("theme.js", "parts.js", "weights.js")  # scripts of all pages
 MODULES = ("ask", "draw", "words", "tree", "map", "step", "picker", "compare", "main")
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.M)
 EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
-UNREAD = re.compile(r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n", re.M | re.S)  # white space, comments
+UNREAD = re.compile(r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n|\n(?= *})", re.M | re.S)  # white space, comments
+UNREAD_STYLE = re.compile(r"\s*([{};])\s*|(?<=:)\s+")  # white space
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.
 SEARCHES: dict[str, tuple[str, ...]] = {
@@ -60,7 +61,7 @@ def _files() -> dict[str, str]:
     scripts = f'<script src="{SHARED}"></script>\n<script src="{SCRIPT}"></script>'
     return {
         PAGE: _page(TITLE, links, scripts),
-        STYLE: "".join(map(read, STYLES)),
+        STYLE: style(),
         SHARED: shared(),
         SCRIPT: bundle(),
     }
@@ -100,7 +101,7 @@ def about(name: str, run: Any) -> dict[str, Any]:
         "folder": DEMO if is_demo(run.folder) else str(run.folder),
         "facts": str(run).removeprefix(f"run: {run.folder}, "),
         "reads": "Image" if run.reads == "files" else "Beginning" if run.reads_targets_only else "Sentence",
-        "searches": run.config.search is not None,
+        "searches": None if run.config.search is None else SEARCHES,
     }
 
 
@@ -182,9 +183,9 @@ def saved_page(
     text = json.dumps(saved, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     data = f'<script type="text/plain" id="saved-answers">{packed}</script>'
-    style = f"<style>\n{''.join(map(read, STYLES))}</style>"
+    styles = f"<style>\n{style()}</style>"
     scripts = f"{data}\n<script>\n{shared()}</script>\n<script>\n{bundle()}</script>"
-    return _page(f"{TITLE}: {first['sentence']}", style, scripts)
+    return _page(f"{TITLE}: {first['sentence']}", styles, scripts)
 
 
 def shown(traced: Traced) -> dict[str, Any]:
@@ -254,6 +255,11 @@ def _page(title: str, head: str, scripts: str) -> str:
 def shared() -> str:
     """Return the scripts that the page shares with other pages."""
     return UNREAD.sub("", "".join(map(read, COMMON)))
+
+
+def style() -> str:
+    """Return the style of the page without white space."""
+    return UNREAD_STYLE.sub(r"\1", "".join(map(read, STYLES)))
 
 
 def bundle() -> str:

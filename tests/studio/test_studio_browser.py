@@ -1,5 +1,6 @@
 """The page of the studio in a browser: every view by mouse and by keyboard, in a wide and a narrow window."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -242,6 +243,47 @@ def test_the_address_has_the_state_without_the_token(page: Any, client: Client) 
     page.wait_for_selector("#words svg")
     assert output(page) == forced
     assert client.gate.token not in address
+
+
+def test_an_address_pasted_into_the_open_page_is_shown(page: Any) -> None:
+    page.click("#words g[aria-label^='roi,']")
+    page.click("table.bars tbody tr:nth-child(2) button")
+    settled(page)
+    forced, address = output(page), page.url
+    page.click("#undo")
+    settled(page)
+    assert output(page) != forced
+    page.goto(address)  # the same document: only its fragment changes
+    page.wait_for_function("text => document.querySelector('#summary bdi').innerText === text", arg=forced)
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_a_cell_of_the_chosen_row_is_dragged(page: Any) -> None:
+    page.select_option("#map select", "tokens")
+    canvas = page.locator("#map canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    for across, down in itertools.product((0.3, 0.4, 0.5), range(10, int(box["height"]), 10)):
+        x, y = box["x"] + across * box["width"], box["y"] + down
+        page.mouse.move(x, y)
+        if page.inner_text("#map .values").startswith("1: "):
+            break
+    page.mouse.down()
+    page.mouse.move(x + 60, y, steps=5)
+    page.mouse.up()
+    settled(page)
+    assert page.inner_text("#history li:last-child").startswith("changed attention at step 1: weights")
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_pointing_at_a_word_marks_it_in_the_heatmap(page: Any) -> None:
+    canvas, pixels = page.locator("#map canvas"), "canvas => canvas.toDataURL()"
+    before = canvas.evaluate(pixels)
+    for word in ("roi,", "king"):
+        page.hover(f"#words g[aria-label^='{word}']")
+        assert canvas.evaluate(pixels) != before
+        page.hover("h2 >> nth=0")
+        assert canvas.evaluate(pixels) == before
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)

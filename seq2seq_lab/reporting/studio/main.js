@@ -4,16 +4,15 @@ import { showDifference } from "./compare.js";
 import { button, choice, fileOf, keepFocus, numeral, scrolling, signed, table } from "./draw.js";
 import { drawMap } from "./map.js";
 import { showPicker } from "./picker.js";
-import { drawStep, scopeOf, TABS } from "./step.js";
+import { drawStep, hasPieces, scopeOf, TABS } from "./step.js";
 import { drawTree, treeTable } from "./tree.js";
 import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from "./words.js";
 
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
-let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = true, maps = {};
+let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {};
 
 const shown = () => versions[now];
-const SIZED = { beam: ["search=beam", "search.size=#", "search.nbest=#"], sampling: ["search=sampling", "search.nbest=#"], greedy: ["search=greedy"], own: [] };
 const isSized = (search) => search === "beam" || search === "sampling", sizeOf = ({ search, size }) => isSized(search) ? size : null;
 const bodyOf = (version) => ({ run: version.run, sentence: version.sentence, search: version.search, size: sizeOf(version), prefix: version.prefix, change: version.change });
 
@@ -71,12 +70,13 @@ const idsBefore = (t) => best().tokens.slice(0, t).map((one) => one.id);
 const force = (one) => go({ prefix: [...idsBefore(step), one.id], step: step + 1 }, `forced “${one.word ?? one.text}” at ${step + 1}`);
 const forceText = (text) => go({ prefix: [...idsBefore(step), text], step: step + 1 }, `forced “${text}” at ${step + 1}`);
 const forceIds = (ids) => go({ prefix: ids, step: ids.length }, ids.length ? `forced the first ${ids.length}` : "nothing forced");
-const change = (given) => go({ change: given, step }, `changed attention${given.step === null || given.step === undefined ? "" : ` at ${given.step + 1}`}: ${given.kind}`);
+const where = ({ scope }, t) => scope === "all" ? "at every step" : `${scope === "from" ? "from" : "at"} step ${t + 1}`;
+const change = (given) => go({ change: given, step }, `changed attention ${where(given, step)}: ${given.kind}`);
 
 function attend(column) {
   if (!live || !traced.search || traced.source.columns !== "tokens") return;
   const word = column - 1, last = traced.source.word_column_names.length - 1;
-  if (word >= 0 && column < last) go({ change: { kind: `word=${word}`, ...scopeOf(step) }, step }, `all attention on “${traced.source.words[word]}” at ${step + 1}`);
+  if (word >= 0 && column < last) go({ change: { kind: `word=${word}`, ...scopeOf(step) }, step }, `all attention on “${traced.source.words[word]}” ${where(scopeOf(step), step)}`);
 }
 
 /* ---- what is shown */
@@ -141,7 +141,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in that step." : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? ` Choose a source word to give it all attention ${where(scopeOf(step), step)}.` : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();
@@ -186,7 +186,7 @@ function steps() {
 }
 
 function heatmaps() {
-  const place = at("map"), output = best(), words = byWord && output?.word_attention && traced.source.word_column_names.length;
+  const place = at("map"), output = best(), words = (byWord ?? hasPieces(traced)) && output?.word_attention && traced.source.word_column_names.length;
   place.replaceChildren();
   delete maps.attention;
   at("attention").hidden = !output?.attention;
@@ -199,8 +199,8 @@ function heatmaps() {
   const margins = words ? Object.fromEntries(Object.entries(output.margins).map(([name, column]) => [name, mean(column)])) : output.margins;
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
-    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1. On the right: the sums on <sos>, <eos> and punctuation." : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to the right for more weight" })] : [])));
-  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step,
+    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1. On the right: the sums on <sos>, <eos> and punctuation." : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to change it" })] : [])));
+  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step, pointing: words || !hasPieces(traced),
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 
@@ -242,7 +242,7 @@ function readAddress() {
 /* The command that prints what the page shows. */
 function command() {
   const { run, sentence, prefix, change, search, size } = shown(), python = (value) => JSON.stringify(value).replace(/:null/g, ": None").replace(/:true/g, ": True").replace(/:false/g, ": False");
-  const more = [`search=${python(SIZED[search].map((one) => one.replace("#", size)))}`, ...(prefix.length ? [`prefix=${python(prefix)}`] : []), ...(change ? [`change=${python(change)}`] : [])];
+  const more = [`search=${python((runs[run].searches?.[search] ?? []).map((one) => one.replace("{}", size)))}`, ...(prefix.length ? [`prefix=${python(prefix)}`] : []), ...(change ? [`change=${python(change)}`] : [])];
   const code = `import json, seq2seq_lab; run = seq2seq_lab.load(${python(runs[run].folder)}); print(json.dumps(run.trace(${python(sentence)}, ${more.join(", ")}).as_json()))`;
   return `python -c '${code.replaceAll("'", "'\\''")}'`;
 }
@@ -255,7 +255,7 @@ function exports() {
     });
     return made;
   };
-  const figure = (id) => () => fileOf(at(id).querySelector("svg"));
+  const figure = (id) => () => fileOf(at(id).querySelector("svg[role=group]"));
   const rows = [["words", figure("words")], ["search", figure("tree")], ["attention", () => maps.attention.svg(best().text)]].map(([name, svgOf]) => {
     const bar = savingBar(`studio_${name}`, svgOf);
     bar.id = `save-${name}`;
@@ -272,7 +272,7 @@ function exports() {
     }
   });
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
-  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "One sentence a line, at most 20." })));
+  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "At most 20 lines." })));
   part.ontoggle = () => { if (!several.value) several.value = known(); };
   at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), copied("copy as command", command)), ...rows, part);
 }
@@ -291,7 +291,7 @@ function controls() {
     const sentence = at("sentence").value;
     go(fresh({ search: at("search").value, size: Math.max(1, Number(at("size").value) || 1) }), `“${sentence}”`);
   };
-  at("run").onchange = () => go(fresh({ run: Number(at("run").value) }), `run ${runs[at("run").value].name}`).then(refill);
+  at("run").onchange = () => go(fresh({ run: Number(at("run").value), ...(!runs[at("run").value].searches && { search: "own" }) }), `run ${runs[at("run").value].name}`).then(refill);
   at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(refill);
   at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
   at("size").onchange = () => go({ size: Math.max(1, Number(at("size").value) || 1) }, `size ${at("size").value}`);
@@ -337,6 +337,7 @@ async function start() {
   }
   if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
   await go(first, `“${first.sentence}”`);
+  addEventListener("hashchange", () => go({ other: null, prefix: [], change: null, ...readAddress() }, "address"));
 }
 
 start();

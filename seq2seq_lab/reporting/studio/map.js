@@ -22,14 +22,14 @@ export function moved(weights, column, weight) {
   return weights.map((one, i) => i === column ? value : rest > 0 ? one * (1 - value) / rest : (1 - value) / Math.max(1, weights.length - 1));
 }
 
-export function drawMap(container, { x, y, z, links = [], margins = {}, color = viridis, row = null, pick = () => {}, edit = null, name = "map" }) {
+export function drawMap(container, { x, y, z, links = [], margins = {}, color = viridis, row = null, pick = () => {}, edit = null, pointing = false, name = "map" }) {
   const values = element("p", { className: "values", ariaLive: "polite" }), canvas = element("canvas", { tabIndex: 0 });
   const cell = Math.max(x.length > 150 ? 5 : 13, Math.min(28, Math.floor(Math.max(320, container.clientWidth - LABEL - 180) / x.length))), sums = Object.entries(margins);
   const rtl = isRtl(x.filter((text) => !text.startsWith("<"))), named = cell >= 9;
   const left = Math.min(LABEL, 14 + Math.max(...y.map((text) => widthOf(text, FONT)))), above = Math.max(sums.length ? 92 : 8, named ? Math.min(LABEL, 14 + Math.max(...x.map((text) => widthOf(text, FONT)))) : 0);
   const width = left + cell * x.length + (sums.length ? 8 + sums.length * MARGIN : 0) + 6, height = above + cell * y.length + 4, scale = Math.min(devicePixelRatio || 1, 2, 8000 / Math.max(width, height));
   const across = (column) => left + cell * (rtl ? x.length - 1 - column : column);
-  let at = { row: row ?? 0, column: Math.min(cursor, x.length - 1) }, preview = null;
+  let at = { row: row ?? 0, column: Math.min(cursor, x.length - 1) }, preview = null, pointed = null;
   canvas.width = width * scale;
   canvas.height = height * scale;
   canvas.style.width = `${width}px`;
@@ -76,6 +76,8 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
     pen.strokeStyle = accent;
     pen.lineWidth = 2;
     if (row !== null && row < y.length) pen.strokeRect(left, above + cell * row, cell * x.length, cell);
+    pen.strokeStyle = "#fff";
+    if (pointed) pen.strokeRect(...pointed);
     pen.strokeStyle = text;
     if (document.activeElement === canvas) pen.strokeRect(across(at.column) + 1, above + cell * at.row + 1, cell - 2, cell - 2);
   }
@@ -103,7 +105,7 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
       const found = cellOf(event);
       if (!found) return;
       at = found;
-      point("source", at.column);
+      if (pointing) point("source", at.column);
     }
     paint();
     say();
@@ -130,12 +132,11 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
   canvas.onfocus = canvas.onblur = paint;
   container.append(values, element("div", { className: "scroll" }, canvas), rowTable({ x, y, z, links, scale: color === viridis ? "attention weight" : "" }));
   paint();
-  if (name === "map") shown = { paint, words: y.length, choose: (index) => { if (index !== null && index < y.length) at = { ...at, row: index }; } };
+  if (name === "map") shown = { mark: (side, index) => {
+    pointed = !pointing || index === null ? null : side === "source" ? [across(index), above, cell, cell * y.length] : [left, above + cell * index, cell * x.length, cell];
+    paint();
+  } };
   return { paint, svg: (title) => heatmapSvg({ x, y, z, links, directions: [rtl ? "rtl" : "ltr", "ltr"], color }, title) };
 }
 
-onPoint((side, index) => {
-  if (!shown || side !== "output") return;
-  shown.choose(index);
-  shown.paint();
-});
+onPoint((side, index) => shown?.mark(side, index));

@@ -7,7 +7,7 @@ const [INPUT, REFERENCE, OUTPUT, SCORE, WORDS, PHENOMENA, AER, LOOP] = [0, 1, 2,
 let wanted = { order: "score", phenomenon: "", text: "" };
 
 const low = (column) => (row) => row[column] ?? Infinity, high = (column) => (row) => -(row[column] ?? -Infinity);
-const ORDERS = { score: ["lowest score", low(SCORE)], place: ["of the test set", null], short: ["shortest", low(WORDS)], long: ["longest", high(WORDS)], aer: ["highest AER", high(AER)],
+const ORDERS = { score: ["lowest score", low(SCORE)], place: ["as in the test set", null], short: ["shortest", low(WORDS)], long: ["longest", high(WORDS)], aer: ["highest AER", high(AER)],
   loops: ["loops first", high(LOOP)], differ: ["where the runs differ most", null] };
 
 /* Show the test sentences of a run in an element; `go(sentence)` is called with the one that is chosen. */

@@ -3,8 +3,8 @@ import { Refused } from "./ask.js";
 import { button, choice, head, isRtl, numeral, roving, share, signed, table } from "./draw.js";
 import { diverging, moved, textOn } from "./map.js";
 
-const KINDS = [["uniform", "the same weight everywhere"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
-  ["permute", "in another order"], ["previous", "the weights of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
+const KINDS = [["uniform", "equal weights"], ["only_max", "all weight on the largest"], ["zero_out_max", "without the largest"],
+  ["permute", "in another order"], ["previous", "those of the step before"], ["keep_max_uniform_others", "the largest, the others equal"], ["zero_out", "no weight at all"]];
 const SCOPES = [["step", "this step only"], ["from", "from here on"], ["all", "every step"]];
 const METHODS = { grad_x_input: ["gradient × input", "by the gradient of each embedding, times the embedding"], integrated_gradients: ["integrated gradients", "by this gradient, averaged from embeddings of 0"],
   occlusion: ["without the word", "by the change if the embedding is 0"], value_zeroing: ["value zeroing", "by the change if attention reads 0"], attention: ["attention", ""] };
@@ -45,16 +45,16 @@ function nextWords(panel, { traced, step, force, forceText, live: hasServer, que
   if (!live) return;
   const buttons = rows.map((row) => row.querySelector("button"));
   roving("next", buttons, (index, key) => ({ ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: buttons.length - 1 })[key]);
-  if (hasPieces(traced)) completeWords(all, buttons, () => question("alternatives", { step }));
+  if (hasPieces(traced)) completeWords(all, buttons, forceText, () => question("alternatives", { step }));
 }
 
 /* Whether a word of the input or of an output has several tokens. */
-function hasPieces({ source, outputs }) {
+export function hasPieces({ source, outputs }) {
   return [source.tokens, ...outputs.map((one) => one.tokens)].some((tokens) => tokens.some((one, i) => i && one.word !== null && one.word === tokens[i - 1].word && one.kind === "word" && tokens[i - 1].kind === "word"));
 }
 
-/* Write whole words in place of their first pieces. */
-async function completeWords(all, buttons, question) {
+/* Write whole words in place of their first pieces; they force all pieces. */
+async function completeWords(all, buttons, forceText, question) {
   let found;
   try {
     found = await question();
@@ -64,7 +64,7 @@ async function completeWords(all, buttons, question) {
   }
   for (const one of found) {
     const index = all.findIndex((other) => other.id === one.id);
-    if (index >= 0 && one.word !== null) Object.assign(buttons[index], { textContent: one.word, title: one.pieces.join(" · ") });
+    if (index >= 0 && one.word !== null) Object.assign(buttons[index], { textContent: one.word, title: one.pieces.join(" · "), ...(one.pieces.length > 1 && { onclick: () => forceText(one.word) }) });
   }
 }
 
@@ -83,12 +83,12 @@ function editor(panel, { traced, step, change }) {
     slider.oninput = () => { value.textContent = Number(slider.value).toFixed(2); };
     slider.onchange = () => apply({ kind: "weights", weights: moved(weights, column, Number(slider.value)) });
     return element("tr", {}, element("td", {}, isolated(names[column])), element("td", {}, slider), element("td", { className: "number" }, value),
-      element("td", {}, button("all", () => apply({ kind: "weights", weights: weights.map((_, i) => Number(i === column)) }), { ariaLabel: `all weight on ${names[column]}` })));
+      element("td", {}, button("all weight", () => apply({ kind: "weights", weights: weights.map((_, i) => Number(i === column)) }), { ariaLabel: `all weight on ${names[column]}` })));
   });
   panel.append(element("div", { className: "bar" }, element("label", {}, "Change ", scope)),
     element("div", { className: "bar" }, kind, button("apply", () => apply({ kind: chosen.kind }))),
     element("div", { className: "limited" }, element("table", { className: "rows" }, element("tbody", {}, ...rows))),
-    element("p", { className: "note", textContent: "The other weights change in proportion. Choosing a source word in the picture gives it all weight." }));
+    element("p", { className: "note", textContent: "The other weights change in proportion. A chosen source word gets all weight." }));
 }
 
 export function scopeOf(step) { return { step: chosen.scope === "all" ? null : step, scope: chosen.scope }; }
@@ -139,7 +139,7 @@ function neighbors(panel, { traced, step, question }) {
     element("div", { className: "limited" }, table(["cosine", "after", "next", "sentence pair"], answer.neighbors.map((one) =>
       [one.similarity, one.word, one.same_next ? element("strong", { textContent: one.next }) : one.next, `${one.source} → ${one.target}`])))]);
   panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place);
-  place.append(element("p", { className: "note", textContent: "The first search may take minutes: it reads the training data. With --index the studio does this at its start." }));
+  place.append(element("p", { className: "note", textContent: "The first search reads the training data, which takes minutes." }));
 }
 
 /* Show a tab of a step in an element. */

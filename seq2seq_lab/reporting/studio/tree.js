@@ -40,14 +40,14 @@ function rowsOf(tree, children) {
 function describe(node) {
   const p = node.step ? `${share(node.log_prob)} after the words before it; ` : "";
   const end = node.state === "finished" ? `output ${node.output + 1}` : node.state === "pruned" ? `pruned: ${node.reason}` : `rank ${node.rank}`;
-  return `${node.text}: ${p}log p of the beginning ${numeral(node.total)}; ${end}`;
+  return `${node.text}: ${p}log p so far ${numeral(node.total)}; ${end}`;
 }
 
 /* Draw into an element. `force(ids)`: called with the tokens of a chosen box. */
 export function drawTree(container, note, traced, step, force) {
   const { tree } = traced;
   container.replaceChildren();
-  note.textContent = `${force ? "Choose a box to force these words. " : ""}Dashed: pruned. Filled: p.`;
+  note.textContent = `${force ? "Choose a box to force these words. " : ""}Dashed: pruned. Filled: probability.`;
   if (!tree.length) return;
   const children = tree.map(() => []);
   for (const node of tree) if (node.parent !== null) children[node.parent].push(node);
@@ -88,6 +88,6 @@ export function drawTree(container, note, traced, step, force) {
 
 export function treeTable(traced) {
   const text = (node) => node.parent === null ? "" : `${text(traced.tree[node.parent])} ${node.text}`;
-  return table(["step", "words", "log p", "of all", "rank", "state"], traced.tree.map((node) =>
+  return table(["step", "words", "log p", "log p so far", "rank", "state"], traced.tree.map((node) =>
     [node.step, text(node), node.log_prob, node.total, node.rank, node.state === "pruned" ? `pruned: ${node.reason}` : node.state === "finished" ? `output ${node.output + 1}` : node.state]));
 }
