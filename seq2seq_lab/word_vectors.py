@@ -123,7 +123,7 @@ def train(options: argparse.Namespace) -> None:
     the same command writes the same file.
 
     Raises:
-        UserError: the corpus cannot be read, an option is out of range, or the file exists.
+        UserError: the corpus cannot be read, an option is out of range, the file exists, or its folder does not.
     """
     from seq2seq_lab.config.compose import compose_run
 
@@ -133,7 +133,7 @@ def train(options: argparse.Namespace) -> None:
     if options.file.exists():
         raise UserError(f"{options.file} exists. Give the name of a new file.")
     if not options.file.parent.is_dir():
-        raise UserError(f"{options.file.parent} is not a folder. Make it, or give a file elsewhere.")
+        raise UserError(f"{options.file.parent} is not a folder. Create it, or give another file.")
     models = gensim_models()
     sentences = tokens_of(config, options.side)
     trained = models.Word2Vec(

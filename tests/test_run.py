@@ -631,6 +631,21 @@ class TestResume:
         go_on(ended, "trainer.keep_checkpoints=2")
         assert_same_run(ended, finished)
 
+    def test_the_batch_size_of_evaluations_may_change(
+        self, ended: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load_state = checkpoint.load_state
+
+        def of_an_earlier_version(path: Path) -> dict[str, Any]:
+            saved = load_state(path)
+            saved["identity"]["trainer.eval_batch_size"] = "128"
+            return saved
+
+        monkeypatch.setattr(checkpoint, "load_state", of_an_earlier_version)
+        (ended / "result.json").unlink()
+        go_on(ended, "trainer.keep_checkpoints=2", "task.eval_batch_size=3")
+        assert read_result(ended)["test/bleu"] == pytest.approx(read_result(finished)["test/bleu"], abs=1e-6)
+
     def test_changed_data_and_precision_are_refused(self, ended: Path) -> None:
         before = {path: path.read_bytes() for path in ended.rglob("*.json")}
         with pytest.raises(UserError, match=r"other data \(test: other examples\)"):

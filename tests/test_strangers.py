@@ -151,7 +151,7 @@ def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, 
         with pytest.raises(UserError, match=r"dataset\.test=\S+: .*changed"):
             foreign.check_inputs(copy, {"dataset": config.dataset}, [])
         path.unlink()
-        with pytest.raises(UserError, match=r"dataset\.test=\S+: not found in .*dataset\.test=PATH"):
+        with pytest.raises(UserError, match=r"dataset\.test=\S+: not found\. .*dataset\.test=PATH"):
             foreign.check_inputs(copy, {"dataset": config.dataset}, [])
         foreign.check_inputs(copy, {"dataset": config.dataset}, ["dataset.test"])
         with pytest.raises(UserError, match="cannot change"):

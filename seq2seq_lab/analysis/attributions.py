@@ -27,8 +27,8 @@ LEAST_DIFFERENCE = 0.1  # nats: smaller differences count as this one
 MOST_POINTS = 256
 POINTS = 16
 SMOOTH_SAMPLES, SMOOTH_SIGMA = 30, 0.15
-ROWS = 128  # of a batch of versions of a sentence; larger batches are slower, they do not fit into the cache
-GRADIENT_ROWS = 64  # of a batch of integrated gradients, which is computed up to its last row
+ROWS = 128  # of a batch of versions of a sentence; larger ones do not fit into the cache and are slower
+GRADIENT_ROWS = 64  # versions in a batch of integrated gradients, which is computed up to its last step
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,7 @@ class Alternative:
         log_prob: its log-probability.
         word: the whole word that it begins or continues; None if it is not known, see `Loaded.alternatives`.
         pieces: the tokens of the word as text; empty if it is not known.
+        ids: those of the pieces from this token on; empty if the word is not known.
     """
 
     id: int
@@ -140,6 +141,7 @@ class Alternative:
     log_prob: float
     word: str | None = None
     pieces: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -301,7 +301,10 @@ def alternatives(traced: Traced, step: int) -> list[Alternative]:
         one.id: _whole_word(given, output.tokens, step)
         for one, (output,) in zip(open_ones, outputs, strict=True)
     }
-    return [replace(one, **whole.get(one.id, {"word": one.text, "pieces": [one.text]})) for one in found]
+    return [
+        replace(one, **whole.get(one.id, {"word": one.text, "pieces": [one.text], "ids": [one.id]}))
+        for one in found
+    ]
 
 
 def _whole_word(given: SearchInput, tokens: Sequence[int], position: int) -> dict[str, Any]:
@@ -317,7 +320,12 @@ def _whole_word(given: SearchInput, tokens: Sequence[int], position: int) -> dic
             while start < end < last and in_word(text[end - 1]) and in_word(text[end]):
                 end += 1
             inside = [token for token in group if start <= spans[token][0] and spans[token][1] <= end]
-            ids = [[*given.before, *tokens][token] for token in inside or [position]]
-            return {"word": text[start:end], "pieces": given.tokenizer.tokens(ids)}
-    name, _ = given.names(tokens[position - len(given.before)])
-    return {"word": name, "pieces": [name]}
+            ids = {token: [*given.before, *tokens][token] for token in inside or [position]}
+            return {
+                "word": text[start:end],
+                "pieces": given.tokenizer.tokens([*ids.values()]),
+                "ids": [ids[token] for token in ids if token >= position],
+            }
+    token = tokens[position - len(given.before)]
+    name, _ = given.names(token)
+    return {"word": name, "pieces": [name], "ids": [token]}

@@ -320,13 +320,16 @@ def check_inputs(
     if not refused:
         return
     named = " ".join(f"{key}={value}" for key, value in refused.items())
-    missing = [
-        key for key, value in refused.items() if recorded.get(key) and not Path(value).expanduser().exists()
-    ]
+    missing = {
+        key: value
+        for key, value in refused.items()
+        if recorded.get(key) and not Path(value).expanduser().exists()
+    }
     if missing:
         raise UserError(
-            f"{folder}: {named}: not found in {Path.cwd()}. Name the files in this command: "
-            f"{' '.join(f'{_setting(key)}=PATH' for key in refused)}."
+            f"{folder}: {' '.join(f'{key}={value}' for key, value in missing.items())}: not found. Relative paths are those "
+            f"below {Path.cwd()}. Name the files in this command: "
+            f"{' '.join(f'{_setting(key)}=PATH' for key in missing)}."
         )
     reason = (
         "changed since this run recorded its SHA-256, or were not recorded"

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.upgrade import earlier
+from seq2seq_lab.config.upgrade import RENAMED, earlier
 
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
@@ -54,7 +54,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: json.dumps(_normalize(value))
         for key, value in configuration.dotted_settings(_computed(config))
-        if key not in configuration.MAY_CHANGE
+        if RENAMED.get(key, key) not in configuration.MAY_CHANGE
     }
 
 

@@ -43,6 +43,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": 
 HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 
 _SAMPLE = 1_000  # lines that show how a table is written
+_FIRST = 100  # rows, most of which show the number of columns
 _BATCH = 1_000  # rows of Parquet in memory
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _DECLARATION = re.compile(r'"?sep=([^"])"?', re.IGNORECASE)
@@ -267,7 +268,7 @@ def _table_pairs(
 ) -> Pairs:
     """Yield two columns of a table; a row with another number of columns is a bad pair.
 
-    The right number is that of the names, or else of most of the first rows.
+    The right number is that of the names, or else of most of the first `_FIRST` rows.
     """
     wanted = [column - 1 for column in columns or (1, 2) if isinstance(column, int)]
     names = [column for column in columns or () if isinstance(column, str)]
@@ -279,9 +280,9 @@ def _table_pairs(
         check_columns(location, names, list(header), _remedy(names))
         wanted, width = [list(header).index(name) for name in names], len(header)
     else:
-        first = [*itertools.islice(rows, 4)]
+        first = [*itertools.islice(rows, _FIRST)]
         check_first_rows(
-            [(location, list(cells)) for location, cells, wrong in first if not wrong], columns, labels
+            [(location, list(cells)) for location, cells, wrong in first[:4] if not wrong], columns, labels
         )
         whole = [(location, len(cells)) for location, cells, wrong in first if not _problem_of(cells, wrong)]
         if whole:

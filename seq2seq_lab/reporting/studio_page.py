@@ -29,7 +29,9 @@ COMMON = ("theme.js", "parts.js", "weights.js")  # scripts of all pages
 MODULES = ("ask", "draw", "words", "tree", "map", "step", "picker", "compare", "main")
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.M)
 EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
-UNREAD = re.compile(r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n|\n(?= *})", re.M | re.S)  # white space, comments
+UNREAD = re.compile(
+    r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n|\n(?= *})", re.M | re.S
+)  # white space, comments
 UNREAD_STYLE = re.compile(r"\s*([{};])\s*|(?<=:)\s+")  # white space
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 NAME = "source"  # of the tokenizer's files
 DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
-FEWEST_TEXTS = 50  # for the check that most of the labels are not different
 
 LabelledSplit = TextSplit[LabelledText, Any]
 
@@ -135,14 +134,8 @@ class LabelledTask(Task):
         corpus = self.corpus
         if self.has_classes and len(corpus.classes) < 2:
             raise UserError(
-                f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Choose the column "
-                "of the classes with dataset.columns, or use other data."
-            )
-        count = len(corpus.train.texts)
-        if self.has_classes and 2 * len(corpus.classes) > count >= FEWEST_TEXTS:
-            raise UserError(
-                f"The training split has {len(corpus.classes):,} different labels in {count:,} texts, which is too many to "
-                "learn them. Choose the column of the classes with dataset.columns, or use other data."
+                f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Choose "
+                "another column of the data, or use other data."
             )
         fitted = None if saved is None else self._read(saved / "tokenizer")
         if (initial := self.initial_tokenizers.get("source")) is not None:

@@ -77,8 +77,8 @@ class Vocabulary:
                 raise UserError(
                     f"label={label} of the split {split} is not a class of the model. Classes: "
                     f"{', '.join(self.classes[:MOST_LISTED])}{f' and {more:,} more' if more > 0 else ''}. "
-                    f"Remove these texts, or add some to the training split. If these are not the classes, choose their "
-                    f"column with dataset.columns."
+                    f"Remove these texts, or add some to the training split. If these are not the classes, choose "
+                    f"another column of the data."
                 )
         return torch.tensor([index_of[label] for label in labels], dtype=torch.int64)
 

@@ -218,6 +218,9 @@ def test_a_word_of_several_tokens_ends_at_punctuation() -> None:
     assert list(dict.fromkeys(words)) == ["voilà", "l", "'", "étrange", "क्षेत्र", "."]
     (pieces,) = {tuple(one["pieces"]) for one in found if one["word"] == "étrange"}
     assert pieces[-4:] == ("a", "n", "g", "e")
+    assert [one["ids"] for one in found if one["word"] == "क्षेत्र"][-1] == tokens[-2:-1]
+    for index, one in enumerate(found):
+        assert one["ids"] == tokens[index : index + len(one["ids"])]
 
 
 @each_model

@@ -245,6 +245,16 @@ def test_the_address_has_the_state_without_the_token(page: Any, client: Client) 
     assert client.gate.token not in address
 
 
+def test_the_link_to_the_output_keeps_the_version(page: Any) -> None:
+    page.click("#words g[aria-label^='roi,']")
+    page.click("table.bars tbody tr:nth-child(2) button")
+    settled(page)
+    forced, versions = output(page), page.locator("#history li").count()
+    page.evaluate("document.querySelector('a.skip').click()")
+    settled(page)
+    assert (output(page), page.locator("#history li").count()) == (forced, versions)
+
+
 def test_an_address_pasted_into_the_open_page_is_shown(page: Any) -> None:
     page.click("#words g[aria-label^='roi,']")
     page.click("table.bars tbody tr:nth-child(2) button")

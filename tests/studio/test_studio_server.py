@@ -336,6 +336,16 @@ def test_runs_without_anything_to_show_are_refused(
         questions.open_studio(["a run"], None, index=False)
 
 
+def test_a_contrast_of_other_tokens_than_those_of_the_text_is_refused(client: Client) -> None:
+    run = demo()
+    traced = run.trace(SENTENCE, search=["search=greedy"])
+    joined = run.tokenizers.target.encode(["roi."])[0][-1]  # at the beginning of a text, "." is another token
+    body = {"run": 0, "sentence": SENTENCE, "search": "greedy", "size": 1, "prefix": [joined]}
+    fields = {"step": 0, "against": traced.steps[0].token, "method": "occlusion"}
+    reply = client.ask("contrast", {**body, **fields})
+    assert (reply.status, "other tokens than this output" in reply.text) == (422, True)
+
+
 def test_the_gold_alignment_is_the_recorded_one(client: Client) -> None:
     first, *_ = (row for row in read_finished(demo().folder, for_page=True).heatmaps if row.get("links"))
     found = answer(client, "gold", run=0, sentence=first["title"])

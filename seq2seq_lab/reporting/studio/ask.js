@@ -58,7 +58,7 @@ export async function askPage(name, body) { return (await send(name, body)).blob
 function noAnswer(restarted = false) {
   at("down").hidden = false;
   at("down").textContent = restarted ? "The studio was started again. Open the address in its terminal; this page then works again."
-    : "The studio does not answer. Start it again with the same --port; this page continues when it is back.";
+    : "The studio does not answer. Start it again with the same --port, and open the address in its terminal.";
 }
 
 /* Show whether the server is there, every second while the page is visible. */

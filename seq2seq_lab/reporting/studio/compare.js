@@ -31,11 +31,11 @@ export async function showDifference(section, place, version, size, runs, column
   if (parting) parts.push(element("p", {}, "They part at word ", String(parting.word + 1), "; the probability that each run gives to both words:"), table(["run", ...parting.words], names.map((name, i) => [name, ...parting.log_probs[i].map(percent)])));
   else parts.push(element("p", { textContent: "Both outputs have the same words." }));
   place.replaceChildren(...parts.map((one, i) => one.tagName === "TABLE" ? scrolling(i ? "probabilities where the runs part" : "outputs of the two runs", one) : one));
+  if (version.prefix.length || version.change) place.append(element("p", { className: "note", textContent: "Without the forced words and the change." }));
   if (!answer.attention) {
     place.append(element("p", { className: "note", textContent: answer.no_attention }));
     return null;
   }
-  if (version.prefix.length || version.change) place.append(element("p", { className: "note", textContent: "Without forced words or changes." }));
   const rows = words.map(({ before, after, same }) => same ? a.words[before] : `${before === null ? END : a.words[before]} / ${after === null ? END : b.words[after]}`);
   place.append(element("p", { className: "bar scale" }, element("span", {}, isolated(names[0]), " attends more"), element("i", { className: "two-sided" }), element("span", {}, isolated(names[1]), " attends more")));
   return drawMap(place, { x: columns, y: rows, z: answer.attention.map((row) => row.map((one) => one ?? 0)), color: diverging, name: "difference" });

@@ -67,7 +67,7 @@ function back(to) {
 
 const best = () => traced.outputs[0];
 const idsBefore = (t) => best().tokens.slice(0, t).map((one) => one.id);
-const force = (one) => go({ prefix: [...idsBefore(step), one.id], step: step + 1 }, `forced “${one.word ?? one.text}” at ${step + 1}`);
+const force = (one) => go({ prefix: [...idsBefore(step), ...(one.ids.length ? one.ids : [one.id])], step: step + 1 }, `forced “${one.word ?? one.text}” at ${step + 1}`);
 const forceText = (text) => go({ prefix: [...idsBefore(step), text], step: step + 1 }, `forced “${text}” at ${step + 1}`);
 const forceIds = (ids) => go({ prefix: ids, step: ids.length }, ids.length ? `forced the first ${ids.length}` : "nothing forced");
 const where = ({ scope }, t) => scope === "all" ? "at every step" : `${scope === "from" ? "from" : "at"} step ${t + 1}`;
@@ -141,7 +141,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
   at("words-table").replaceChildren(wordsTable(traced));
-  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? ` Choose a source word to give it all attention ${where(scopeOf(step), step)}.` : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
+  at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in the steps of “Move attention”." : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
   at("tree-table").replaceChildren(treeTable(traced));
   steps();
@@ -200,7 +200,7 @@ function heatmaps() {
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
     element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1. On the right: the sums on <sos>, <eos> and punctuation." : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to change it" })] : [])));
-  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step, pointing: words || !hasPieces(traced),
+  maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step, pointing: words,
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 
@@ -337,7 +337,10 @@ async function start() {
   }
   if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
   await go(first, `“${first.sentence}”`);
-  addEventListener("hashchange", () => go({ other: null, prefix: [], change: null, ...readAddress() }, "address"));
+  addEventListener("hashchange", () => {
+    const found = readAddress();
+    if (found.sentence) go({ other: null, prefix: [], change: null, ...found }, "address");
+  });
 }
 
 start();

@@ -45,7 +45,7 @@ function nextWords(panel, { traced, step, force, forceText, live: hasServer, que
   if (!live) return;
   const buttons = rows.map((row) => row.querySelector("button"));
   roving("next", buttons, (index, key) => ({ ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: buttons.length - 1 })[key]);
-  if (hasPieces(traced)) completeWords(all, buttons, forceText, () => question("alternatives", { step }));
+  if (hasPieces(traced)) completeWords(all, buttons, force, () => question("alternatives", { step }));
 }
 
 /* Whether a word of the input or of an output has several tokens. */
@@ -54,7 +54,7 @@ export function hasPieces({ source, outputs }) {
 }
 
 /* Write whole words in place of their first pieces; they force all pieces. */
-async function completeWords(all, buttons, forceText, question) {
+async function completeWords(all, buttons, force, question) {
   let found;
   try {
     found = await question();
@@ -64,7 +64,7 @@ async function completeWords(all, buttons, forceText, question) {
   }
   for (const one of found) {
     const index = all.findIndex((other) => other.id === one.id);
-    if (index >= 0 && one.word !== null) Object.assign(buttons[index], { textContent: one.word, title: one.pieces.join(" · "), ...(one.pieces.length > 1 && { onclick: () => forceText(one.word) }) });
+    if (index >= 0 && one.word !== null) Object.assign(buttons[index], { textContent: one.word, title: one.pieces.join(" · "), onclick: () => force(one) });
   }
 }
 
@@ -88,7 +88,7 @@ function editor(panel, { traced, step, change }) {
   panel.append(element("div", { className: "bar" }, element("label", {}, "Change ", scope)),
     element("div", { className: "bar" }, kind, button("apply", () => apply({ kind: chosen.kind }))),
     element("div", { className: "limited" }, element("table", { className: "rows" }, element("tbody", {}, ...rows))),
-    element("p", { className: "note", textContent: "The other weights change in proportion. A chosen source word gets all weight." }));
+    element("p", { className: "note", textContent: "The other weights change in proportion. A click on a source word gives it all weight." }));
 }
 
 export function scopeOf(step) { return { step: chosen.scope === "all" ? null : step, scope: chosen.scope }; }
@@ -139,7 +139,7 @@ function neighbors(panel, { traced, step, question }) {
     element("div", { className: "limited" }, table(["cosine", "after", "next", "sentence pair"], answer.neighbors.map((one) =>
       [one.similarity, one.word, one.same_next ? element("strong", { textContent: one.next }) : one.next, `${one.source} → ${one.target}`])))]);
   panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place);
-  place.append(element("p", { className: "note", textContent: "The first search reads the training data, which takes minutes." }));
+  place.append(element("p", { className: "note", textContent: "The first search takes minutes." }));
 }
 
 /* Show a tab of a step in an element. */

@@ -48,6 +48,8 @@ from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.vectors import VectorWords
 
+# Labels such as the numbers of the texts are no classes: of many texts, most have a label of their own.
+FEWEST_TEXTS, MOST_DIFFERENT = 50, 0.9
 ClassWeights = Literal["none", "balanced"]
 Pairs = Literal["none", "joined", "separate"]
 
@@ -108,10 +110,16 @@ class ClassificationTask(LabelledTask):
         """The texts, or pairs of texts, and their labels.
 
         Raises:
-            UserError: they are pairs with `pairs` none, or the other way round.
+            UserError: they are pairs with `pairs` none, or the other way round, or most labels have one text only.
         """
         corpus: LabelledCorpus = self.read_corpus()
         self._check_kind(type(corpus))
+        labels = corpus.train.labels
+        if len(labels) >= FEWEST_TEXTS and len(set(labels)) > MOST_DIFFERENT * len(labels):
+            raise UserError(
+                f"The training split has {len(set(labels)):,} different labels in {len(labels):,} texts. Choose another "
+                "column for the labels, with dataset.columns for tables of your own, or use other data."
+            )
         return corpus
 
     def _check_kind(self, corpus: type) -> None:
