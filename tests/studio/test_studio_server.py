@@ -17,6 +17,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
 from seq2seq_lab.reporting.runs import read_finished
 from seq2seq_lab.studio import questions, server, workers
+from seq2seq_lab.studio.gate import Gate
 from seq2seq_lab.studio.opened import Opened
 from seq2seq_lab.studio.questions import Studio
 
@@ -63,6 +64,26 @@ def test_the_token_is_exchanged_for_a_strict_cookie(client: Client) -> None:
     assert client.send("GET", f"/?token={token}", Cookie="").status == 403  # it was used
     assert client.send("GET", f"/?token={token}").status == 200  # this browser has the cookie
     assert client.send("GET", f"/?token={client.gate.token}", Cookie="").status == 200
+
+
+def test_a_new_token_is_announced() -> None:
+    announced: list[str] = []
+    gate = Gate(80, announce=announced.append)
+    headers = {"host": "localhost"}
+    assert gate.reply(f"token={gate.token}", headers) is not None
+    assert announced == [gate.token]
+
+
+@pytest.mark.parametrize("attends", [True, False])
+def test_the_states_of_a_run_are_computed_at_the_start(
+    attends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = demo_with("luong", "additive") if attends else demo_with("plain", "none")
+    asked: list[str] = []
+    monkeypatch.setattr(type(run), "neighbors", lambda own, sentence, step, state: asked.append(state))
+    monkeypatch.setattr("seq2seq_lab.api.load", lambda *options: run)
+    questions.open_studio(["a run"], None, index=True)
+    assert asked == ["decoder", *(["context"] if attends else []), "encoder"]
 
 
 def test_the_page_runs_no_inline_script_and_names_no_other_host(client: Client) -> None:

@@ -105,7 +105,7 @@ async function fill(place, question, show) {
   }
 }
 
-/* What speaks for the word of a step and against another one. */
+/* What favors the word of a step over another one. */
 function contrast(panel, { traced, step, question }) {
   const now = traced.steps[step], others = now.top.filter((one) => one.id !== now.token), place = element("div");
   const own = now.top.find((one) => one.id === now.token)?.text ?? traced.outputs[0].tokens[step].text;
@@ -121,7 +121,7 @@ function contrast(panel, { traced, step, question }) {
     const details = element("details", { open: chosen.open, ontoggle: () => { chosen.open = details.open; } }, element("summary", { textContent: "as a table" }), table(["word", "score"], words.map((word, i) => [word, scores[i]])));
     return [element("p", { dir: isRtl(words) ? "rtl" : "ltr" }, ...spans.flatMap((one) => [one, " "])),
       chosen.method === "attention" ? element("p", { className: "note", textContent: "The weights of this step favor neither word." })
-        : element("p", { className: "note" }, "Orange speaks for ", isolated(own), ", blue for ", isolated(other.text), `, ${METHODS[chosen.method][1]}. Methods often disagree. log p differs by `, numeral(traced.outputs[0].log_probs[step] - other.log_prob), "."),
+        : element("p", { className: "note" }, "Orange favors ", isolated(own), ", blue favors ", isolated(other.text), `, ${METHODS[chosen.method][1]}. Methods often disagree. log p differs by `, numeral(traced.outputs[0].log_probs[step] - other.log_prob), "."),
       details];
   });
   const select = (options, name, label) => choice(options, chosen[name], (value) => { chosen[name] = name === "against" ? Number(value) : value; show(); }, label);
