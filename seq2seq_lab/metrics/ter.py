@@ -7,7 +7,7 @@ import numpy as np
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array
-from seq2seq_lab.metrics.edits import FastTER, edit_distance
+from seq2seq_lab.metrics.edits import edit_distance
 from seq2seq_lab.metrics.texts import References, TextMetric, TextOutputs
 from seq2seq_lab.runtime.heartbeat import heartbeat
 
@@ -21,10 +21,10 @@ class Ter(TextMetric):
     name, label, higher_is_better, when, compared = "ter", "TER", False, "final", False
     variants_shown = False
 
-    def scorer(self, references: References) -> FastTER:
+    def scorer(self, references: References) -> sacrebleu_adapter.FastTER:
         """See `TextMetric.scorer`."""
         asian = references.segmentation.ter == "asian"
-        return FastTER(normalized=asian, asian_support=asian)
+        return sacrebleu_adapter.FastTER(normalized=asian, asian_support=asian)
 
     def lines(self, texts: TextOutputs) -> tuple[Sequence[str], Sequence[Sequence[str | None]]]:
         """See `TextMetric.lines`."""
@@ -61,4 +61,4 @@ def _apart(line: str) -> str:
 
 
 _CUT = {"letters": "|words:letters|shifts:no", "divided": "|words:divided"}
-_SCORER = FastTER()
+_SCORER = sacrebleu_adapter.FastTER()

@@ -17,7 +17,8 @@ from sacrebleu.metrics.ter import TER
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.degeneration import LengthRatio
-from seq2seq_lab.metrics.edits import edit_distance, translation_edits
+from seq2seq_lab.metrics.edits import edit_distance
+from seq2seq_lab.metrics.sacrebleu_adapter import translation_edits
 from seq2seq_lab.metrics.segmentation import SPACED, Segmentation, choose_segmentation
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs
