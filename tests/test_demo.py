@@ -77,7 +77,7 @@ def test_it_can_be_the_start_of_a_run_but_is_not_resumed_or_reproduced(
     command_line.check(*settings)
     assert command_line.run("resume=demo") == 2
     assert "init_from=demo" in capsys.readouterr().err
-    with pytest.raises(UserError, match="rounded weights"):
+    with pytest.raises(UserError, match="rounded to half precision"):
         reproduce(DEMO_FOLDER)
 
 
