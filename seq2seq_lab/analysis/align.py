@@ -13,7 +13,6 @@ from seq2seq_lab.analysis.questions import ask
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.runtime.memory import evaluation_context
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,7 @@ def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> 
             require(value is not None and 0 <= value < count, name, value, allowed)
     for index, batch, _, weights_BTS in forced.readings():
         if of_head:
-            with evaluation_context(batch, forced.compute.precision, forced.compute.device):
-                maps_BLATS = model.attention_maps(batch, batch.inputs_BT)["cross"]
-            maps_BATS = maps_BLATS[:, extraction.layer]
+            maps_BATS = forced.cross_maps(model, batch)[:, extraction.layer]
             weights_BTS = maps_BATS.mean(1) if extraction.head is None else maps_BATS[:, extraction.head]
         if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
             raise UserError("The model has no attention to words. Give another method: --method occlusion.")

@@ -101,15 +101,13 @@ def readings(forced: Forced, vocabulary: int) -> Iterator[Reading]:
         if weights_BTS is not None and weights_BTS.shape[2] != max(batch.source_lengths):
             weights_BTS = None  # attention to the turns of a dialogue
         for row, i in enumerate(index):
-            spans = forced.tokenizer.spans(forced.targets[i])
-            tokens, length = len(spans) + 1, int(batch.source_lengths[row])
+            tokens, length = (
+                len(forced.tokenizer.spans(forced.targets[i])) + 1,
+                int(batch.source_lengths[row]),
+            )
             weights_TS = None
             if weights_BTS is not None and forced.source_tokenizer is not None:
-                weights_TS = unit_weights(
-                    weights_BTS[row, :tokens, :length],
-                    Units.of(forced.sources[i], forced.source_tokenizer.spans(forced.sources[i]), 1),
-                    Units.of(forced.targets[i], spans, 0),
-                )
+                weights_TS = unit_weights(weights_BTS[row, :tokens, :length], *forced.units(i))
             ids_T = batch.outputs_BT[row, :tokens].tolist()
             found[i] = Reading(weights_TS, probs_BTV[row, :tokens], ids_T, vocabulary)
     yield from (found[i] for i in range(len(forced.targets)))

@@ -13,6 +13,7 @@ from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.metrics.alignment import WordLinks, word_spans
+from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
 
@@ -53,6 +54,19 @@ class Forced:
             with torch.no_grad(), evaluation_context(batch, self.compute.precision, self.compute.device):
                 logits_BTV, weights_BTS = self.read(batch)
             yield index.tolist(), batch, logits_BTV, weights_BTS
+
+    def units(self, i: int) -> tuple[Units, Units]:
+        """Return the units of the tokens of a pair of texts; see `metrics.attention`."""
+        assert self.source_tokenizer is not None
+        source, target = self.sources[i], self.targets[i]
+        source_units = Units.of(source, self.source_tokenizer.spans(source), 1)
+        return source_units, Units.of(target, self.tokenizer.spans(target), 0)
+
+    def cross_maps(self, model: Any, batch: Any) -> Tensor:
+        """Return the cross-attention maps_BLATS of a Transformer for a batch."""
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
+            maps: Tensor = model.attention_maps(batch, batch.inputs_BT)["cross"]
+        return maps
 
     def word_links(
         self, i: int, source_spans: Sequence[tuple[int, int]], gold: Gold | None = None

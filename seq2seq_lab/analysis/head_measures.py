@@ -10,10 +10,9 @@ from torch import Tensor
 from seq2seq_lab.analysis.comparison import Mean
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.attention import ATTENTION_MEASURES, COLUMNS, Units, measures
+from seq2seq_lab.metrics.attention import ATTENTION_MEASURES, COLUMNS, measures
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.runtime.memory import evaluation_context
 
 Head = tuple[int | None, int | None]
 
@@ -41,17 +40,14 @@ def measures_of_heads(model: Any, forced: Forced) -> list[HeadMeasures]:
     """
     if forced.source_tokenizer is None:
         raise UserError("measures needs a run with text as its source.")
-    spans = map(forced.source_tokenizer.spans, forced.sources), map(forced.tokenizer.spans, forced.targets)
-    sources = [Units.of(line, own, 1) for line, own in zip(forced.sources, spans[0], strict=True)]
-    targets = [Units.of(line, own, 0) for line, own in zip(forced.targets, spans[1], strict=True)]
     sums: dict[Head, Array] = {}
     for index, batch, _, weights_BTS in forced.readings():
         if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
             raise UserError("The model has no attention to words. Give a run whose model has it.")
-        units = [sources[i] for i in index], [targets[i] for i in index]
+        sources, targets = zip(*map(forced.units, index), strict=True)
         for head, of_head_BTS in _of_heads(model, forced, batch, weights_BTS):
             rows = sums.setdefault(head, np.zeros((len(forced.targets), len(COLUMNS))))
-            rows[index] = measures(to_host(of_head_BTS.float()), *units)
+            rows[index] = measures(to_host(of_head_BTS.float()), sources, targets)
     return [
         HeadMeasures(layer, head, {one.name: Mean.of(one.of_sums(rows)) for one in ATTENTION_MEASURES})
         for (layer, head), rows in sums.items()
@@ -63,8 +59,7 @@ def _of_heads(model: Any, forced: Forced, batch: Any, weights_BTS: Tensor) -> It
     if not layers:
         yield (None, None), weights_BTS
         return
-    with evaluation_context(batch, forced.compute.precision, forced.compute.device):
-        maps_BLATS = model.attention_maps(batch, batch.inputs_BT)["cross"]
+    maps_BLATS = forced.cross_maps(model, batch)
     for layer in range(layers):
         yield (layer, None), maps_BLATS[:, layer].mean(1)
         yield from (((layer, head), maps_BLATS[:, layer, head]) for head in range(heads))

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from seq2seq_lab.analyze.common import (
+    add_format,
     add_question,
     add_test_set,
     forced_pairs,
@@ -41,7 +42,7 @@ def add_adversary(questions: Any) -> None:
         "--steps", type=int, default=500, help="steps of Adam for each token (default: 500)"
     )
     arguments.add_argument("--seed", type=int, default=1, help="of the first weights (default: 1)")
-    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+    add_format(arguments)
 
 
 def adversary(options: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_null, add_question, add_test_set, selected_test_set
+from seq2seq_lab.analyze.common import add_format, add_null, add_question, add_test_set, selected_test_set
 from seq2seq_lab.errors import UserError, print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
@@ -28,7 +28,7 @@ def add_aer(questions: Any) -> None:
     )
     add_null(arguments)
     arguments.add_argument("--seed", type=int, default=1, help="of the random parameters (default: 1)")
-    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+    add_format(arguments)
 
 
 def aer(options: argparse.Namespace) -> None:

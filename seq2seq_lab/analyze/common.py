@@ -49,6 +49,11 @@ def add_null(arguments: argparse.ArgumentParser) -> None:
     )
 
 
+def add_format(arguments: argparse.ArgumentParser) -> None:
+    """Add the option that selects tables or JSON lines."""
+    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
 def require_float32(options: argparse.Namespace, what: str) -> None:
     """Refuse another precision than float32, in which attributions are computed whatever the precision of the run.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, forced_pairs, selected_test_set
+from seq2seq_lab.analyze.common import add_format, add_question, add_test_set, forced_pairs, selected_test_set
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import UserError, print_visible, require
 from seq2seq_lab.evaluate import open_run
@@ -50,7 +50,7 @@ def add_intervene(questions: Any) -> None:
     )
     add_pictures(arguments, "the total variation by the largest attention weight")
     arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
-    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+    add_format(arguments)
 
 
 def add_layer_and_head(arguments: argparse.ArgumentParser) -> None:

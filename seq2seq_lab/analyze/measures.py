@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, forced_pairs, selected_test_set
+from seq2seq_lab.analyze.common import add_format, add_question, add_test_set, forced_pairs, selected_test_set
 from seq2seq_lab.errors import print_visible
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
@@ -33,7 +33,7 @@ def add_measures(questions: Any) -> None:
         "python -m seq2seq_lab.analyze measures outputs/DATE/TIME --first 100",
     )
     add_test_set(arguments)
-    arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+    add_format(arguments)
 
 
 def measures(options: argparse.Namespace) -> None:

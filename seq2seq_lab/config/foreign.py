@@ -319,16 +319,13 @@ def check_inputs(
     }
     if not refused:
         return
-    named = " ".join(f"{key}={value}" for key, value in refused.items())
-    missing = {
-        key: value
-        for key, value in refused.items()
-        if recorded.get(key) and not Path(value).expanduser().exists()
-    }
+    missing = [
+        key for key, value in refused.items() if recorded.get(key) and not Path(value).expanduser().exists()
+    ]
+    named = " ".join(f"{key}={refused[key]}" for key in missing or refused)
     if missing:
         raise UserError(
-            f"{folder}: {' '.join(f'{key}={value}' for key, value in missing.items())}: not found. Relative paths are those "
-            f"below {Path.cwd()}. Name the files in this command: "
+            f"{folder}: {named}: not found. Relative paths start at {Path.cwd()}. Name the files in this command: "
             f"{' '.join(f'{_setting(key)}=PATH' for key in missing)}."
         )
     reason = (

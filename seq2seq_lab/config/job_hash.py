@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.upgrade import RENAMED, earlier
+from seq2seq_lab.config.upgrade import earlier, may_change
 
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
@@ -46,7 +46,7 @@ def compute_job_hash(config: Mapping[str, Any]) -> str:
 
 
 def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that determine what a run computes, as JSON by dotted key, without `MAY_CHANGE`.
+    """Return the settings that determine what a run computes, as JSON by dotted key, without those of `may_change`.
 
     Args:
         config: the plain configuration.
@@ -54,7 +54,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: json.dumps(_normalize(value))
         for key, value in configuration.dotted_settings(_computed(config))
-        if RENAMED.get(key, key) not in configuration.MAY_CHANGE
+        if not may_change(key)
     }
 
 

@@ -8,7 +8,7 @@ is compared with a recorded hash or checkpoint has the form of earlier versions,
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seq2seq_lab.config.schema import SLOTS, conf_folders, file_keys
+from seq2seq_lab.config.schema import MAY_CHANGE, SLOTS, conf_folders, file_keys
 
 # Settings of the group `task` that were keys of the section `trainer`, with their defaults then. A run recorded all of them
 # (those of `_ADDED` since they were added), and a task refused a setting that it did not use unless it had its default.
@@ -236,3 +236,8 @@ def _renamed(
     ):
         return None
     return {**now_fixed, **{now: slot[before] for before, now in names.items()}}
+
+
+def may_change(key: str) -> bool:
+    """Return whether a setting, by its current or its earlier key, may change when a run is resumed."""
+    return RENAMED.get(key, key) in MAY_CHANGE

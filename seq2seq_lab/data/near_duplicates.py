@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 # Increase it when a change of the code changes what is found.
 _FORMAT = 4
 
-LONGEST = 100  # words; the memory for all versions of a sentence with one word changed grows with the square
+LONGEST = (
+    100  # words of a sentence that is compared with one word changed: the memory grows with their square
+)
 
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
 _EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
@@ -98,7 +100,8 @@ def near_duplicates(
     - `source_in_train`, `reference_in_train`: the side equals that of a training pair after normalization (Unicode NFC,
       case, punctuation, white space, English contractions: "I'm" is "I am").
     - `source_within_one_word`: after normalization, the source differs from a training source by at most one replaced,
-      inserted or deleted word, and they have another word in common. Sources of more than `LONGEST` words have to be equal.
+      inserted or deleted word, and they have another word in common. Sources of more than `LONGEST` words
+      count if they are equal.
     - `shared_source`: another pair of the split has exactly the same source.
 
     Without training pairs, only the last one is present.
@@ -166,15 +169,18 @@ def _read_words(
 
 
 def _replace_one(sentence: Words) -> list[Words]:
-    """Return the sentence with one word replaced by None, for each word; nothing for one word or more than `LONGEST`."""
-    positions = range(len(sentence)) if 1 < len(sentence) <= LONGEST else ()
-    return [(*sentence[:i], None, *sentence[i + 1 :]) for i in positions]
+    """Return the sentence with one word replaced by None, for each of `_positions`."""
+    return [(*sentence[:i], None, *sentence[i + 1 :]) for i in _positions(sentence)]
 
 
 def _delete_one(sentence: Words) -> list[Words]:
-    """Return the sentence without one word, for each word; nothing for one word or more than `LONGEST`."""
-    positions = range(len(sentence)) if 1 < len(sentence) <= LONGEST else ()
-    return [sentence[:i] + sentence[i + 1 :] for i in positions]
+    """Return the sentence without one word, for each of `_positions`."""
+    return [sentence[:i] + sentence[i + 1 :] for i in _positions(sentence)]
+
+
+def _positions(sentence: Words) -> Sequence[int]:
+    """Return the positions of the words that are changed, one at a time."""
+    return range(len(sentence)) if 1 < len(sentence) <= LONGEST else ()
 
 
 def words(text: str, language: str = "") -> list[str]:

@@ -91,12 +91,11 @@ class Parallel:
                 f"dataset.test={self.test}: give {{NAME: FILE, …}} with names of letters, digits, '-', '_' and '.', or null "
                 "to take a test set from train."
             )
-        for name in ("train", "validation"):
-            if named is not None and name in named:
-                raise UserError(
-                    f"dataset.test={self.test}: {name} is the name of another split. Choose another name, such as "
-                    f"dataset.test={{on_{name}: FILE}}."
-                )
+        for name in {"train", "validation"} & set(named or ()):
+            raise UserError(
+                f"dataset.test={self.test}: {name} is the name of another split. Choose another name, such as "
+                f"dataset.test={{on_{name}: FILE}}."
+            )
         one = None if isinstance(self.test, Mapping) else self.test
         single = {"train": self.train, "validation": self.validation, "test": one}
         files = {key: value for key, value in single.items() if value is not None}

@@ -43,7 +43,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": 
 HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 
 _SAMPLE = 1_000  # lines that show how a table is written
-_FIRST = 100  # rows, most of which show the number of columns
+_FIRST = 100  # rows: the number of columns is that of most of them
 _BATCH = 1_000  # rows of Parquet in memory
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _DECLARATION = re.compile(r'"?sep=([^"])"?', re.IGNORECASE)

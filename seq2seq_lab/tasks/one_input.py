@@ -43,7 +43,7 @@ class OneInput:
 
     @property
     def has_trace(self) -> bool:
-        """Whether `trace` shows how an output is produced; false for tasks without outputs or classes of a text."""
+        """Whether runs of the task have a `trace`: those that produce texts or one class of a text."""
         own = type(self)
         return own.trace is not OneInput.trace or own.search_input is not OneInput.search_input
 

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.config.schema import MAY_CHANGE
-from seq2seq_lab.config.upgrade import RENAMED
+from seq2seq_lab.config.upgrade import RENAMED, may_change
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.training import checkpoint
@@ -97,7 +96,7 @@ class Checkpointer:
         before = saved["identity"]
         for what in dict.fromkeys((*self.identity, *before)):
             was, now = (values.get(what, "not set") for values in (before, self.identity))
-            if was != now and RENAMED.get(what, what) not in MAY_CHANGE:
+            if was != now and not may_change(what):
                 raise UserError(
                     f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
                     f"a new run with init_from=RUN_FOLDER."

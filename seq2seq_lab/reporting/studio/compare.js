@@ -31,7 +31,7 @@ export async function showDifference(section, place, version, size, runs, column
   if (parting) parts.push(element("p", {}, "They part at word ", String(parting.word + 1), "; the probability that each run gives to both words:"), table(["run", ...parting.words], names.map((name, i) => [name, ...parting.log_probs[i].map(percent)])));
   else parts.push(element("p", { textContent: "Both outputs have the same words." }));
   place.replaceChildren(...parts.map((one, i) => one.tagName === "TABLE" ? scrolling(i ? "probabilities where the runs part" : "outputs of the two runs", one) : one));
-  if (version.prefix.length || version.change) place.append(element("p", { className: "note", textContent: "Without the forced words and the change." }));
+  if (version.prefix.length || version.change) place.append(element("p", { className: "note", textContent: "Both are without forced words and changes." }));
   if (!answer.attention) {
     place.append(element("p", { className: "note", textContent: answer.no_attention }));
     return null;

@@ -139,7 +139,7 @@ function neighbors(panel, { traced, step, question }) {
     element("div", { className: "limited" }, table(["cosine", "after", "next", "sentence pair"], answer.neighbors.map((one) =>
       [one.similarity, one.word, one.same_next ? element("strong", { textContent: one.next }) : one.next, `${one.source} → ${one.target}`])))]);
   panel.append(element("div", { className: "bar" }, choice(states.slice(0, weights ? 3 : 1), chosen.state, (value) => { chosen.state = value; }, "state"), button("find similar states", show)), place);
-  place.append(element("p", { className: "note", textContent: "The first search takes minutes." }));
+  place.append(element("p", { className: "note", textContent: "The first search can take minutes." }));
 }
 
 /* Show a tab of a step in an element. */

@@ -48,7 +48,7 @@ from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.vectors import VectorWords
 
-# Labels such as the numbers of the texts are no classes: of many texts, most have a label of their own.
+# If more than this share of so many labels differ, they are not classes but, for example, the numbers of the texts.
 FEWEST_TEXTS, MOST_DIFFERENT = 50, 0.9
 ClassWeights = Literal["none", "balanced"]
 Pairs = Literal["none", "joined", "separate"]
