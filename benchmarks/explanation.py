@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import planned, results
 from benchmarks.page import filled, table, update
-from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, Cell, Run
+from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, EXPLANATION_SECOND, Cell, Run
 from benchmarks.results import RESULTS, STATISTICS, Line, read_lines, unseeded
 from benchmarks.significance import jackknife, picks
 from benchmarks.simulated_groups import Scenario, equal_rate, familywise_rate
@@ -148,8 +148,8 @@ def measured_runs() -> Iterator[Run]:
 
 
 def measured_cells() -> list[Cell]:
-    """Return the cells that are tested, and that of Multi30k."""
-    return [*tested_cells(), *cells_of(EXPLANATION_MULTI30K)]
+    """Return the cells that are tested, and those of the second data set and of Multi30k."""
+    return [*tested_cells(), *cells_of(EXPLANATION_SECOND), *cells_of(EXPLANATION_MULTI30K)]
 
 
 def tested_cells() -> list[Cell]:
@@ -294,7 +294,8 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
     tested = [measured_runs_of(lines, cell) for cell in tested_cells()]
     if any(len(same) < len(cell.seeds) for same, cell in zip(tested, tested_cells(), strict=True)):
-        return found | {name: [UNFINISHED] for name in ("tested", "answers", "methods", "errors", "multi30k")}
+        names = ("tested", "answers", "methods", "errors", "second", "multi30k")
+        return found | {name: [UNFINISHED] for name in names}
     columns = shown_columns(tested)
     control = tested[0]
     return found | {
@@ -302,13 +303,14 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
         "answers": answers(tested, [column for column in columns if column.margin]),
         "methods": methods_table([line for same in tested for line in same]),
         "errors": errors(tested, control, [column for column in columns if column.margin]),
-        "multi30k": of_multi30k(lines, columns),
+        "second": described_apart(lines, EXPLANATION_SECOND, columns),
+        "multi30k": described_apart(lines, EXPLANATION_MULTI30K, columns),
     }
 
 
-def of_multi30k(lines: Sequence[Line], columns: Sequence[Column]) -> list[str]:
-    """Return the table of Multi30k, which has no gold alignments: without the columns that need them."""
-    cells = cells_of(EXPLANATION_MULTI30K)
+def described_apart(lines: Sequence[Line], name: str, columns: Sequence[Column]) -> list[str]:
+    """Return the table of the cells of other data, without the columns they lack: Multi30k has no gold alignments."""
+    cells = cells_of(name)
     groups = [measured_runs_of(lines, cell) for cell in cells]
     if any(len(same) < len(cell.seeds) for cell, same in zip(cells, groups, strict=True)):
         return [UNFINISHED]

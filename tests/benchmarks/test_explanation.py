@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import explanation, planned, results
 from benchmarks.explanation import COLUMNS, METHODS, parts
-from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K
+from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, EXPLANATION_SECOND
 from benchmarks.results import RESULTS, Line
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 
@@ -25,9 +25,9 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
     made = []
     easy = {column.name: draw.uniform(0, 2, SENTENCES) for column in COLUMNS}
     for run in planned.runs():
-        if run.cell.table not in (EXPLANATION, EXPLANATION_MULTI30K):
+        if run.cell.table not in (EXPLANATION, EXPLANATION_SECOND, EXPLANATION_MULTI30K):
             continue
-        gold = run.cell.table == EXPLANATION
+        gold = run.cell.table != EXPLANATION_MULTI30K
         own: dict[str, Any] = {f"test/{CLUSTERS}": np.arange(SENTENCES)}
         for column in COLUMNS:
             if not gold and column.name.startswith(("aer", AP)):
@@ -83,6 +83,12 @@ def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
     for _, _, different, equal, *_ in rows_of(found["errors"])[2:]:
         assert float(different.rstrip("%")) < 10
         assert equal == "100.0%"
+    of_second = rows_of(found["second"])
+    assert of_second[0] == heads_of(found["tested"])
+    assert [row[:2] for row in of_second[2:]] == [
+        ["luong, multiplicative", "3"],
+        ["conditional, additive", "3"],
+    ]
     of_multi30k = rows_of(found["multi30k"])
     assert of_multi30k[0] == [
         head for head in heads_of(found["tested"]) if not head.startswith(("AER", "AP"))
@@ -128,19 +134,20 @@ def test_nothing_is_said_of_tested_cells_while_seeds_are_missing(
     lines: list[Line], seeds: list[int], cells: int
 ) -> None:
     found = parts([one for one in lines if one.command.split(" seed=")[0] != WORSE or one.seed not in seeds])
-    for name in ("answers", "tested", "methods", "errors", "multi30k"):
+    for name in ("answers", "tested", "methods", "errors", "second", "multi30k"):
         assert found[name] == [explanation.UNFINISHED]
     assert found["described"][-1] == explanation.UNFINISHED
     assert len(rows_of(found["described"])) == 2 + cells
 
 
-def test_multi30k_is_shown_when_its_seeds_are_recorded(lines: list[Line]) -> None:
-    found = parts([one for one in lines if one.seed != 3 or "multi30k" not in one.command])
-    assert found["multi30k"] == [explanation.UNFINISHED]
+@pytest.mark.parametrize(("name", "word"), [("second", "dataset.seed=2"), ("multi30k", "dataset=multi30k")])
+def test_other_data_are_shown_when_their_seeds_are_recorded(lines: list[Line], name: str, word: str) -> None:
+    found = parts([one for one in lines if one.seed != 3 or word not in one.command])
+    assert found[name] == [explanation.UNFINISHED]
     assert len(rows_of(found["tested"])) == 2 + 6
 
 
 def test_the_page_has_all_parts() -> None:
     text = RESULTS.with_name("explanation.md").read_text("utf-8")
-    for name in ("described", "tested", "answers", "methods", "errors", "multi30k"):
+    for name in ("described", "tested", "answers", "methods", "errors", "second", "multi30k"):
         assert f"<!-- {name}: " in text

@@ -101,7 +101,8 @@ def test_each_planned_table_of_a_task_is_on_a_page_and_shows_metrics_of_the_task
     shown = {name: scores for tables in TASK_TABLES.values() for name, scores in tables.items()}
     on_other_pages = {
         *(planned.MAIN, planned.GRAMMAR, planned.MULTI30K, planned.PRESETS, planned.TATOEBA),
-        *(planned.WU, planned.LIUM, planned.EXPLANATION, planned.EXPLANATION_MULTI30K),
+        *(planned.WU, planned.LIUM),
+        *(planned.EXPLANATION, planned.EXPLANATION_SECOND, planned.EXPLANATION_MULTI30K),
     }
     assert {*shown} == {*planned.tables()} - on_other_pages
     for table, scores in shown.items():
