@@ -291,7 +291,9 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     recorded = [same for same in groups if same]
     missing = any(len(same) < len(cell.seeds) for same, cell in zip(groups, cells, strict=True))
     note = ["", UNFINISHED] if missing else []
-    found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
+    found = {
+        "described": [*about(recorded), *described(recorded), *note] if recorded else [UNFINISHED],
+    }
     tested = [measured_runs_of(lines, cell) for cell in tested_cells()]
     if any(len(same) < len(cell.seeds) for same, cell in zip(tested, tested_cells(), strict=True)):
         names = ("tested", "answers", "methods", "errors", "second", "multi30k")
@@ -356,6 +358,17 @@ def described(groups: Sequence[Sequence[Line]]) -> list[str]:
     """Return a table of all cells with three seeds each."""
     columns = [column for column in COLUMNS if column.name in SHOWN]
     return scores_table([[line for line in same if line.seed in planned.SEEDS] for same in groups], columns)
+
+
+def about(groups: Sequence[Sequence[Line]]) -> list[str]:
+    """Return the machines and the commits of runs."""
+    runs = [*itertools.chain.from_iterable(groups)]
+    facts = {
+        "machine": (run.machine for run in runs),
+        "commit": (run.commit[:7] for run in runs),
+    }
+    texts = (f"- {name}: {'; '.join(dict.fromkeys(values))}" for name, values in facts.items())
+    return [*(line for text in texts for line in filled(text, "  ")), ""]
 
 
 def scores_table(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:

@@ -96,7 +96,7 @@ PUBLISHED_SCORES = (
 
 
 def published_scores(lines: Sequence[Line]) -> list[str]:
-    """Return a table of the scores that are recorded for at least one seed, with commands and machines below."""
+    """Return a table of the scores that are recorded for at least one seed, with commands and machines above."""
     rows, notes = [], list[str]()
     for score in PUBLISHED_SCORES:
         if runs := runs_of_seeds(lines, score):
@@ -110,7 +110,7 @@ def published_scores(lines: Sequence[Line]) -> list[str]:
             evaluated = f", then `{score.evaluation}`" if score.evaluation else ""
             about = f"- {score.title}: `{command}`{evaluated}; commit {commits}; machine: {machines}"
             notes += filled(about, "  ")
-    return [*table(HEADS, rows, 2), "", *notes]
+    return [*notes, "", *table(HEADS, rows, 2)]
 
 
 def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, list[Line]]:

@@ -277,7 +277,7 @@ def rows_of(
 
 
 def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]:
-    """Return the lines below a table: machine and signatures."""
+    """Return the lines above a table: machine and signatures."""
     values = {"machine": distinct(run.machine for run in runs if machine)}
     for name in scores:
         signed = [run for run in runs if name in run.signatures]
@@ -289,7 +289,7 @@ def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]
         if texts
         for line in filled(f"- {name}: {'; '.join(texts)}", "  ")
     ]
-    return ["", *lines]
+    return [*lines, ""]
 
 
 def by_experiment(lines: Sequence[Line]) -> list[list[Line]]:
@@ -310,7 +310,7 @@ def experiments(lines: Sequence[Line]) -> list[str]:
         "the same, `search=beam`": lambda runs: score_of_beams(lines, runs, names[2]),
         **score_columns(*names[3:], "val/bleu", "val/bleu_lowercased_tokenised"),
     }
-    return [*rows_of(runs, columns), *facts([*chain(*runs)], *names[:4], machine=False)]
+    return [*facts([*chain(*runs)], *names[:4], machine=False), *rows_of(runs, columns)]
 
 
 def costs(lines: Sequence[Line]) -> list[str]:
@@ -327,7 +327,7 @@ def costs(lines: Sequence[Line]) -> list[str]:
         "commit": lambda runs: f"{commits(runs)} {' '.join(distinct(marks[run.machine] for run in runs))}",
     }
     notes = (line for machine in machines for line in filled(f"- {marks[machine]} {machine}", "  "))
-    return [*rows_of(runs, columns), "", *notes]
+    return [*notes, "", *rows_of(runs, columns)]
 
 
 def sweep(lines: Sequence[Line], name: str) -> list[str]:
@@ -354,8 +354,9 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
         "commit": commits,
     }
     bounds = distinct(aer_bounds(run, "test") for run in runs)
-    below = [f"- AER on this test set: {text}" for text in bounds]
-    return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below, *explanation]
+    of_aer = [f"- AER on this test set: {text}" for text in bounds]
+    below = ["", *explanation] if explanation else []
+    return [*of_aer, *facts(runs, *measured), *rows_of(groups.values(), columns), *below]
 
 
 def tested_column(groups: Sequence[Sequence[Line]], name: str) -> tuple[dict[str, Cell], list[str]]:
@@ -479,7 +480,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         return "dataset" in run.command, -(run.parameters or 0)
 
     runs = [*chain(*groups.values())]
-    return [*rows_of(sorted(groups.values(), key=order), columns), *facts(runs, "test/bleu")]
+    return [*facts(runs, "test/bleu"), *rows_of(sorted(groups.values(), key=order), columns)]
 
 
 def score_of_beams(lines: Sequence[Line], runs: Sequence[Line], name: str) -> str:
@@ -534,7 +535,7 @@ def evaluations(lines: Sequence[Line]) -> list[str]:
         "commit": lambda runs: f"{commits(runs)} {marks[runs[0].note or '']}".strip(),
     }
     below = (line for note in notes for line in ("", *filled(f"{marks[note]} {note}")))
-    return [*rows_of([[run] for run in runs], columns, 3, INTERVAL), *facts(runs, *names), *below]
+    return [*facts(runs, *names), *rows_of([[run] for run in runs], columns, 3, INTERVAL), *below]
 
 
 def earlier(lines: Sequence[Line]) -> list[str]:
@@ -616,7 +617,7 @@ def by_similarity(lines: Sequence[Line]) -> list[str]:
     }
     for group in counts(runs[0], name):
         columns[group] = partial(in_group, name=name, group=group)
-    return [*rows_of([[run] for run in runs], columns, spread=INTERVAL), *facts(runs, "test/bleu")]
+    return [*facts(runs, "test/bleu"), *rows_of([[run] for run in runs], columns, spread=INTERVAL)]
 
 
 def in_group(runs: Sequence[Line], name: str, group: str) -> str:
@@ -652,8 +653,9 @@ def two_runs(lines: Sequence[Line]) -> list[str]:
         for name, run in found.items()
     )
     seeds = ", ".join(distinct(str(run.seed) for run in runs))
-    more = [*filled(f"- time: {times}", "  "), f"- seed {seeds}, commit {commits(runs)}"]
-    return [*table(heads, rows, 1), *facts(runs, "test/bleu"), *more, *filled(over_seeds(lines), "  ")]
+    above = [*filled(f"- time: {times}", "  "), f"- seed {seeds}, commit {commits(runs)}"]
+    below = filled(over_seeds(lines), "  ")
+    return [*above, *facts(runs, "test/bleu"), *table(heads, rows, 1), "", *below]
 
 
 def over_seeds(lines: Sequence[Line]) -> str:
@@ -683,7 +685,7 @@ def precisions(lines: Sequence[Line]) -> list[str]:
         **score_columns(*(f"{split}/{name}" for name in ("bleu", "aer", "loops") for split in TESTS)),
         "commit": commits,
     }
-    return [*rows_of(groups, columns, 2), *facts([*chain(*same)], "test/bleu")]
+    return [*facts([*chain(*same)], "test/bleu"), *rows_of(groups, columns, 2)]
 
 
 def data_seeds(lines: Sequence[Line]) -> list[str]:
@@ -701,7 +703,7 @@ def data_seeds(lines: Sequence[Line]) -> list[str]:
         **score_columns(*(f"{split}/{name}" for name in ("bleu", "aer", "loops") for split in TESTS)),
         "commit": commits,
     }
-    return [*rows_of(groups.values(), columns, 2), *facts([*chain(*groups.values())], "test/bleu")]
+    return [*facts([*chain(*groups.values())], "test/bleu"), *rows_of(groups.values(), columns, 2)]
 
 
 def phenomena(lines: Sequence[Line]) -> list[str]:
@@ -784,11 +786,11 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
         rows = [[with_spread(name, word, [text]), text] for name, text in texts.items()]
         made, of_rows = table(["test", ""], rows, 1), ""
     about = filled(f"- command: `{shlex.join(shared)}`{of_rows}", "  ")
-    below = [*sizes(runs), *facts(runs, *scores)[1:], *SPREADS[word], *explanation]
+    above = [*about, *sizes(runs), *facts(runs, *scores)]
     absent = filled(f"- not recorded: {'; '.join(missing)}. {remedy}", "  ") if missing else []
     by_group = chain(*(group_table(groups, one) for one in scores if one.endswith(OWN_TABLES)))
     picture = [f"![Exact match by length]({IMAGES}/{PICTURES[name][0]})", ""] if name in PICTURES else []
-    return [*made, "", *by_group, *picture, *about, *below, *absent]
+    return [*above, *made, "", *by_group, *picture, *SPREADS[word], *explanation, *absent]
 
 
 def group_table(groups: Mapping[str, Sequence[Line]], name: str) -> list[str]:

@@ -95,7 +95,7 @@ def example_table(path: Path) -> list[str]:
         f"- command: `{COMMAND} --epochs {report['epochs']}`; SHA-256 of SCRIPT: {report['script'][:16]}…; machine: "
         f"{report['machine']}, torch {report['torch']}, fp32"
     )
-    return [*table(["test, the example of PyTorch", ""], rows, 1), "", *filled(about, "  ")]
+    return [*filled(about, "  "), "", *table(["test, the example of PyTorch", ""], rows, 1)]
 
 
 def penn_format(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -81,7 +81,14 @@ def test_the_pages_show_the_file() -> None:
         text = page.read_text("utf-8")
         assert with_parts(text, parts) == text, "run: python -m benchmarks.result_tables"
         for lines in parts.values():
-            assert lines[0].startswith(NOT_RECORDED) or "|---" in lines[1]
+            if not lines[0].startswith(NOT_RECORDED):
+                first_row = next(i for i, line in enumerate(lines) if line.startswith("|"))
+                assert lines[first_row + 1].startswith("|---")
+                assert not any(line.startswith("- machine") for line in lines[first_row:])
+
+
+def rows_of(part: Sequence[str]) -> list[str]:
+    return [line for line in part if line.startswith("|")]
 
 
 def test_a_page_without_a_part_is_refused() -> None:
@@ -316,7 +323,7 @@ def test_a_sweep_has_a_row_for_each_setting() -> None:
         line("trainer.max_epochs=5", 1),
         replace(lines[0], superseded=True, note="old"),
     ]
-    assert result_tables.sweep(lines, "grammar sweep")[2:4] == [
+    assert rows_of(result_tables.sweep(lines, "grammar sweep"))[2:] == [
         "| `decoder=luong` | 2 | 15.00 ± 7.07 | – | 0123456 |",
         "| `model=vanilla` | 1 | 10.00 | – | 0123456 |",
     ]
@@ -360,7 +367,7 @@ def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
     beam = replace(one, evaluation="python -m seq2seq_lab.evaluate RUN search=beam")
     old = replace(one, groups={}, superseded=True)
     assert result_tables.by_similarity([old, beam]) == ["Not yet measured."]
-    assert result_tables.by_similarity([old, one, beam, every])[:4] == [
+    assert rows_of(result_tables.by_similarity([old, one, beam, every])) == [
         "| scored | all ± 95% CI | in training ± 95% CI | other ± 95% CI |",
         "|---|---:|---:|---:|",
         "| each pair, with its reference | 42.00 ± 2.00 | 80.00 ± 4.00 (35) | 40.00 ± 1.00 (1,232) |",
@@ -449,23 +456,28 @@ def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pyte
         of_names("gru", 1, 0.5, superseded=True),
         of_names("birnn", 1, 0.5),  # not planned
     ]
-    rows = result_tables.task_table(lines, "own", ["test/accuracy", "test/loops", "test/ece"])
-    assert rows[:4] == [
+    part = result_tables.task_table(lines, "own", ["test/accuracy", "test/loops", "test/ece"])
+    rows = rows_of(part)
+    assert rows == [
         "| settings | seeds | accuracy ± std | parameters | training, min | commit |",
         "|---|---:|---:|---:|---:|---:|",
         "| `encoder=rnn` | 1, 2, 3 | 92.0% ± 1.0% | – | – | 0123456 |",
         "| `encoder=gru` | 1 | 95.0% | – | – | 0123456 |",
     ]
-    below = " ".join(" ".join(rows[4:]).split())
-    assert f"command: `{start}` with the settings of a row" in below
+    above, below = (
+        " ".join(" ".join(lines).split())
+        for lines in (part[: part.index(rows[0])], part[part.index(rows[-1]) + 1 :])
+    )
+    assert f"command: `{start}` with the settings of a row" in above
+    assert f"machine: {ONE.machine}" in above
     assert (
         "not recorded: `encoder=gru`, seeds 2, 3; `encoder=lstm`. `python -m benchmarks.planned run FOLDER --only own` runs"
         in below
     )
     assert "- std: standard deviation over the seeds" in below
     single = result_tables.task_table(lines[3:], "own", ["test/accuracy"])
-    assert "| accuracy ± 95% CI |" in single[0]
-    assert single[2] == "| `encoder=gru` | 1 | 95.0% ± 2.0% | – | – | 0123456 |"
+    assert "| accuracy ± 95% CI |" in rows_of(single)[0]
+    assert rows_of(single)[2] == "| `encoder=gru` | 1 | 95.0% ± 2.0% | – | – | 0123456 |"
     assert "- 95% CI: half of the 95% bootstrap interval over the test examples" in single
     (sentence,) = result_tables.task_table(lines, "other", ["test/accuracy"])
     assert sentence == (
@@ -496,8 +508,9 @@ def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: py
     lines = [line(1, (0.5, 0.1)), line(2, (0.5, 0.3))]
     scores = ("test/accuracy", "test/accuracy_by_target_length")
     rows = result_tables.task_table(lines, name, scores)
-    assert "target length" not in rows[0]
-    assert rows[4:8] == [
+    heads, _, _, *by_length = rows_of(rows)
+    assert "target length" not in heads
+    assert by_length == [
         "| accuracy by target length | examples | `experiment=scan_lstm` ± std |",
         "|---|---:|---:|",
         "| 9 | 5 | 50.0% |",
