@@ -55,7 +55,9 @@ LENGTHS: dict[str, Any] = {"min_length_factor": 1.0, "max_length_factor": 1.0, "
 SIZES = {"greedy": 1, "beam": 5}
 SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(**LENGTHS),
-    "beam": BeamSearch(SIZES["beam"], 0.6, 5, 0.0, 1, **LENGTHS),
+    "beam": BeamSearch(
+        size=SIZES["beam"], length_penalty=0.6, length_offset=5, coverage_penalty=0.0, nbest=1, **LENGTHS
+    ),
 }
 LOOP_SHARE = 8  # the tutorial's loop translates every 8th sentence only, because it is by far the slowest
 GROUP = "Luong 2015: bilinear attention, no input feeding"
@@ -140,7 +142,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
     rates = {name: bandwidth(dtype, device) for name, dtype in DTYPES.items()}
     peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
-    work = workload(data, options.batch_size, device, rates, peaks, data.sizes())
+    work = workload(data, options.batch_size, device=device, rates=rates, peaks=peaks, sizes=data.sizes())
     rows = measure(work, options)
     console.console().print(
         f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}. {peaks_line(peaks)}."
@@ -160,6 +162,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
 def workload(
     data: Data,
     batch_size: int,
+    *,
     device: torch.device,
     rates: Mapping[str, float],
     peaks: Mapping[str, float],

@@ -114,7 +114,7 @@ def draw_decoder(axes: "Axes") -> None:
 
 
 def box(
-    axes: "Axes", center: Point, text: str, color: str, width: float = WIDTH, height: float = HEIGHT
+    axes: "Axes", center: Point, text: str, *, color: str, width: float = WIDTH, height: float = HEIGHT
 ) -> None:
     """Draw a box with a text."""
     corner = (center[0] - width / 2, center[1] - height / 2)

@@ -195,7 +195,9 @@ def measure_decoding(work: Work) -> None:
     options = Namespace(rounds=count, batches=count, joeynmt=None)
     at_most = peaks(work)
     for batch_size in (8,) if work.small else (64, 1, 256):
-        load = decoding.workload(data, batch_size, work.device, rates, at_most, sizes)
+        load = decoding.workload(
+            data, batch_size, device=work.device, rates=rates, peaks=at_most, sizes=sizes
+        )
         rows = decoding.measure(load, options)
         title = f"Luong 2015, batches of {batch_size}"
         work.table(title, decoding.HEADS, [row.cells() for row in rows])
@@ -209,7 +211,7 @@ def measure_memory(work: Work) -> None:
     title = f"Bahdanau 2014, ratio 0.5, {precision.value}, batches of {work.batch_size}; {data.name}"
     rows = []
     for epoch in range(2):
-        plan = plan_epoch(data.text, work.batch_size, "sentences", 1, epoch)
+        plan = plan_epoch(data.text, work.batch_size, "sentences", seed=1, epoch=epoch)
         reset_peak_memory(work.device)
         for index, step in enumerate(plan, start=1):
             learner.train_step(step, 0.5, precision)

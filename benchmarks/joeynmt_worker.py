@@ -72,7 +72,7 @@ def new_model(settings: dict[str, Any]) -> Any:
 
 
 def translate(
-    model: Any, data: dict[str, Any], first: int, count: int, beam: int, device: torch.device
+    model: Any, data: dict[str, Any], *, first: int, count: int, beam: int, device: torch.device
 ) -> dict[str, float]:
     """Translate `count` batches from batch `first` on: real target tokens, seconds."""
     indices = range(first, first + count)

@@ -278,7 +278,7 @@ def loss_curves(
     copy_weights(loop.model, learner.model)
     loop.model.double()
     learner.model.double()
-    plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
+    plan = plan_epoch(data.text, batch_size, "sentences", seed=seed, epoch=0)
     curves: tuple[list[float], list[float]] = ([], [])
     for index in progress(range(steps), f"{name}: steps", steps):
         step = plan[index % len(plan)]

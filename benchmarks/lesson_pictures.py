@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def pictures(
     seeds: Path | None,
+    *,
     location: Path | None,
     bahdanau: Path | None,
     transformer: Path | None,

@@ -114,7 +114,7 @@ def training(learner: Package, data: Data, work: str, options: argparse.Namespac
     """Return a contestant that trains."""
     precision = Precision(work.rpartition(", ")[2])
     pad_to = learner.task.settings.pad_to or 1
-    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0, pad_to)
+    plan = plan_epoch(data.text, options.batch_size, "sentences", seed=options.seed, epoch=0, pad_to=pad_to)
     arm = Arm(work, "package", "exact length", precision, reuses_memory=True)
     learner.model.train()
     return new_contestant(learner, arm, mixed_lengths(plan, data), data)
@@ -125,7 +125,7 @@ def decoding(
 ) -> Contestant:
     """Return a contestant that translates."""
     search, _, precision = work.partition(", ")
-    load = workload(data, options.batch_size, device, {}, {}, data.sizes())
+    load = workload(data, options.batch_size, device=device, rates={}, peaks={}, sizes=data.sizes())
     translate_one = partial(translate_batch, SEARCHES[search], learner.model, Precision(precision))
     return partial(translate, load, translate_one, every=1, reuse=True)
 

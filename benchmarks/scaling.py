@@ -136,7 +136,7 @@ def on_a_rank(settings: Settings) -> Row:
             seed=settings.seed,
             ranks=ranks,
         )
-        plan = plan_epoch(data.text, settings.batch_size, "sentences", settings.seed, 0)
+        plan = plan_epoch(data.text, settings.batch_size, "sentences", seed=settings.seed, epoch=0)
         count = settings.warm_up + settings.steps
 
         elapsed = partial(seconds, device=device, clock=perf_counter)  # includes the time a rank waits

@@ -137,11 +137,13 @@ def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict
     for one, other in itertools.combinations_with_replacement(groups, 2):
         first, second = (SECTION.sub("", group.label) for group in (one, other))
         name = f"two groups with {first}" if one is other else f"{first} and {second}"
-        rates[name] = rates_of(one, other, metric, clusters, size, pairs)
+        rates[name] = rates_of(one, other, metric, clusters=clusters, size=size, pairs=pairs)
     return rates
 
 
-def rates_of(one: Group, other: Group, metric: str, clusters: Clusters, size: int, pairs: int) -> list[Rate]:
+def rates_of(
+    one: Group, other: Group, metric: str, *, clusters: Clusters, size: int, pairs: int
+) -> list[Rate]:
     """Return the rates of both tests on pairs of groups of the runs of two configurations, or of one."""
     values = BUILT_IN[metric].values
     scores = [[run.result[f"test/{metric}"] for run in group.runs] for group in (one, other)]

@@ -74,9 +74,11 @@ def _simulated(scenario: Scenario, trials: int, generator: np.random.Generator) 
         means,
         of_runs * generator.chisquare(counts - 1, groups) / (counts - 1),
         interactions,
-        resampled[:, one, one] + resampled[:, other, other] - 2 * resampled[:, one, other],
-        counts,
-        clusters,
+        bootstrap_variances_P=resampled[:, one, one]
+        + resampled[:, other, other]
+        - 2 * resampled[:, one, other],
+        counts_G=counts,
+        clusters=clusters,
     )
 
 

@@ -199,7 +199,9 @@ def plan(arm: Arm, data: Data, options: argparse.Namespace) -> list[StepPlan]:
     """Return the steps of an epoch, as in the tutorials or as in the package."""
     if arm.batches == "random":
         return mixed_lengths(random_plan(data.text, options.batch_size, options.seed), data)
-    return mixed_lengths(plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0), data)
+    return mixed_lengths(
+        plan_epoch(data.text, options.batch_size, "sentences", seed=options.seed, epoch=0), data
+    )
 
 
 def mixed_lengths(plan: Sequence[StepPlan], data: Data) -> list[StepPlan]:

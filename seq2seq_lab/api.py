@@ -76,11 +76,12 @@ def train(
         else:
             check_run(composed.config)
             start_run(composed, target)
-    return load(target, config_dir, device=composed.config.trainer.device.value)
+    return load(target, config_dir=config_dir, device=composed.config.trainer.device.value)
 
 
 def load(
     folder: str | Path,
+    *,
     config_dir: str | Path | None = None,
     device: str = "auto",
     precision: str = "fp32",

@@ -167,8 +167,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     data = read_data(job, task, compute.ranks)
     with named_components(config):
         model = initial_model(job, task, compute.ranks).to(compute.device)
-    set_threads(job, origin, task, model, data, compute)
-    record = start_record(job, origin, data, model, compute, test_compute)
+    set_threads(job, origin, task=task, model=model, data=data, compute=compute)
+    record = start_record(job, origin, data=data, model=model, compute=compute, test_compute=test_compute)
     run_report.describe(model, task, compute)
     if not job.resume and compute.ranks.main:
         check_components(config, task, model, compute)
@@ -178,7 +178,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
     if not job.resume:
-        check_monitor(task, monitor, data.validation, model, compute, stop)
+        check_monitor(task, monitor, data.validation, model, compute=compute, stop=stop)
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(
@@ -202,13 +202,18 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
                 report.log_result(result, best, logger.run_id)
     if compute.ranks.main:
         run_report.print_result(
-            result, report.lines, task.commands, folder, logger.sync_command(), logger.url
+            result,
+            report.lines,
+            commands=task.commands,
+            folder=folder,
+            sync=logger.sync_command(),
+            url=logger.url,
         )
     return result
 
 
 def check_monitor(
-    task: Task, monitor: Metric, validation: Any, model: nn.Module, compute: Compute, stop: StopSignals
+    task: Task, monitor: Metric, validation: Any, model: nn.Module, *, compute: Compute, stop: StopSignals
 ) -> None:
     """Refuse a monitored metric that the validation split or the model lacks, before training.
 
@@ -327,7 +332,7 @@ def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
 
 
 def set_threads(
-    job: Job, origin: Origin, task: Task, model: nn.Module, data: TaskData, compute: Compute
+    job: Job, origin: Origin, *, task: Task, model: nn.Module, data: TaskData, compute: Compute
 ) -> None:
     """Set the number of threads if `trainer.threads=auto`: that of the record of a resumed run, else the fastest."""
     settings = job.config.trainer
@@ -344,7 +349,7 @@ def set_threads(
 
 
 def start_record(
-    job: Job, origin: Origin, data: TaskData, model: nn.Module, compute: Compute, test_compute: Compute
+    job: Job, origin: Origin, *, data: TaskData, model: nn.Module, compute: Compute, test_compute: Compute
 ) -> dict[str, Any]:
     """Return what `run.json` records of a run, except choices, overrides and run id.
 
@@ -437,7 +442,14 @@ def tracking(
         yield Logger()
         return
     flat = flat_keys(job.plain, job.choices)
-    logger = build_logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"), job.overrides)
+    logger = build_logger(
+        job.config,
+        job.folder,
+        plain=job.plain,
+        flat=flat,
+        run_id=start_record.get("run_id"),
+        overrides=job.overrides,
+    )
     tracker.add(logger)
     exit_code = 1
     try:

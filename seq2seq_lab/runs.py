@@ -134,7 +134,7 @@ def print_list(runs: RunList, folded: bool) -> None:
     if folded and len(failed) < len(runs):
         runs = RunList(run for run in runs if run.status != "failed")
     title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    print_table(title, HEADS, runs.cells(), 2, OPTIONAL, "--json prints all.")
+    print_table(title, HEADS, runs.cells(), 2, optional=OPTIONAL, rest="--json prints all.")
     if folded and failed:
         console.print_prose(f"{len(failed)} failed (--status failed lists them with their errors)")
     elif failed:

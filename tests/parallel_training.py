@@ -110,8 +110,8 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         data=TrainingExamples(
             lambda epoch: tokenized.train,
             BatchMaker,
-            settings.task["batch_size"],
-            settings.task["batch_unit"],
+            batch_size=settings.task["batch_size"],
+            unit=settings.task["batch_unit"],
             seed=1,
         ),
         validate=lambda step, counted: {},

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,14 @@ from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
+from seq2seq_lab.search.beam import BeamSearch
+from seq2seq_lab.search.sampling import SamplingSearch
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
 OTHERS = ("transformer", "transformer_post_norm", "convolutional", "features", "hierarchical", "pretrained")
 HEADS = {"num_heads": 2, "feedforward_size": 7}
+LENGTHS: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 1.0, "max_length_extra": 4}
 
 
 def values_of(group: str) -> list[str]:
@@ -104,3 +108,15 @@ def batch_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]])
 def random_sentences(lengths: Sequence[int], seed: int, vocabulary: int = VOCABULARY) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(4, vocabulary, (length,), generator=generator).tolist() for length in lengths]
+
+
+def beam_search(size: int, **settings: Any) -> BeamSearch:
+    """A beam search for the most probable output, unless `settings` change it."""
+    plain = {"length_penalty": 0.0, "length_offset": 5, "coverage_penalty": 0.0, "nbest": 1}
+    return BeamSearch(size=size, **plain | LENGTHS | settings)
+
+
+def sampling_search(**settings: Any) -> SamplingSearch:
+    """A search that draws one output from the distribution of the model, unless `settings` change it."""
+    plain = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "nbest": 1, "seed": 1}
+    return SamplingSearch(**plain | LENGTHS | settings)

@@ -113,7 +113,7 @@ def test_an_unused_setting_is_refused(setting: str, capsys: pytest.CaptureFixtur
 
 
 def test_it_is_opened_and_scored_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loaded = seq2seq_lab.load(run, EXAMPLE)
+    loaded = seq2seq_lab.load(run, config_dir=EXAMPLE)
     assert type(loaded) is seq2seq_lab.Loaded
     assert type(loaded.task).__name__ == "RepeatTagging"
     steps, values = loaded.curve("val/repeat_f1")
@@ -132,7 +132,7 @@ def test_it_predicts(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     printed = capsys.readouterr().out.splitlines()
     assert [len(line.split()) for line in printed] == [5, 2]
     assert set(" ".join(printed).split()) <= {"new", "repeated"}
-    loaded = seq2seq_lab.load(run, EXAMPLE)
+    loaded = seq2seq_lab.load(run, config_dir=EXAMPLE)
     assert [one.text for one in loaded.predict(lines.splitlines())] == printed
     with pytest.raises(UserError, match="predicts nothing"):
         Task.predict(loaded.task, loaded.model, ["1"], loaded.compute)

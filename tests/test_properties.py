@@ -141,7 +141,7 @@ def test_an_epoch_has_every_example_once_on_any_number_of_ranks(
     text = TokenizedText(
         Ragged.of([[5] * source for source, _ in lengths]), Ragged.of([[5] * target for _, target in lengths])
     )
-    plan = plan_epoch(text, size, unit, 1, epoch)  # type: ignore[arg-type]
+    plan = plan_epoch(text, size, unit, seed=1, epoch=epoch)  # type: ignore[arg-type]
     dealt: Counter[int] = Counter()
     for step in plan:
         chosen = np.concatenate(step)
@@ -152,7 +152,7 @@ def test_an_epoch_has_every_example_once_on_any_number_of_ranks(
                 dealt.update(int(i) for batch in batches for i in batch)
                 assert all(len(set(text.lengths[torch.from_numpy(batch)].tolist())) == 1 for batch in batches)
     assert dealt == Counter(range(len(lengths)))
-    again = plan_epoch(text, size, unit, 1, epoch)  # type: ignore[arg-type]
+    again = plan_epoch(text, size, unit, seed=1, epoch=epoch)  # type: ignore[arg-type]
     assert [[batch.tolist() for batch in step] for step in again] == [
         [batch.tolist() for batch in step] for step in plan
     ]

@@ -111,7 +111,7 @@ def test_a_recorded_run_is_opened_evaluated_and_compared(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_result(run)
-    loaded = seq2seq_lab.load(run, EXAMPLES)
+    loaded = seq2seq_lab.load(run, config_dir=EXAMPLES)
     assert loaded.task.settings.batch_size == 20
     assert len(loaded.predict(["1 2 1", "2"])) == 2
     evaluate.main([str(run), f"--config-dir={EXAMPLES}", "task.eval_batch_size=3"])

@@ -1028,7 +1028,7 @@ def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
     sync = f"wandb sync {shlex.quote(str(folder / 'wandb'))}"
-    run_report.print_result(result_of(folder), [], {}, folder, sync, None)
+    run_report.print_result(result_of(folder), [], commands={}, folder=folder, sync=sync, url=None)
     assert isinstance(terminal.file, io.StringIO)
     (command,) = [
         line.removeprefix("W&B ") for line in terminal.file.getvalue().splitlines() if line.startswith("W&B ")
@@ -1051,7 +1051,12 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
     with run_report.console.setup_logging(tmp_path / "run.log"):
         run_report.print_result(
-            result_of(folder), ["attention"], TranslationTask.commands, folder, sync, None
+            result_of(folder),
+            ["attention"],
+            commands=TranslationTask.commands,
+            folder=folder,
+            sync=sync,
+            url=None,
         )
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")

@@ -14,7 +14,7 @@ class Reversal:
     """
 
     def __init__(
-        self, train: int, validation: int, test: int, shortest: int, longest: int, seed: int
+        self, *, train: int, validation: int, test: int, shortest: int, longest: int, seed: int
     ) -> None:
         if not 1 <= shortest <= longest or train + validation + test > 10**longest // 2:
             raise UserError(

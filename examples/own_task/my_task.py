@@ -154,8 +154,10 @@ class RepeatTagging(TensorTask):
         outputs: Outputs = evaluation.outputs
         rows = [split.tokens_NS.numpy(), outputs.tags_NS, outputs.predicted_NS]
         correct_N = (outputs.predicted_NS == outputs.tags_NS).mean(1).tolist()
-        texts = [[" ".join(map(str, row)) for row in rows_NS] for rows_NS in rows]
-        return Report(examples=Examples.of("tags", *texts, correct_N, limit=None if step is None else 3))
+        inputs, tags, predicted = ([" ".join(map(str, row)) for row in rows_NS] for rows_NS in rows)
+        limit = None if step is None else 3
+        examples = Examples.of("tags", inputs, tags, outputs=predicted, scores=correct_N, limit=limit)
+        return Report(examples=examples)
 
     def predict(self, model: Tagger, inputs: Sequence[str], compute: Compute) -> list[Prediction]:
         """Return the tags of lines such as "3 1 3"."""

@@ -281,7 +281,7 @@ class ChangedModel:
                 result_NS = weights_NS
                 if self.first <= t and (self.last is None or t <= self.last):
                     previous_NS = latest[call] if call < len(latest) else None
-                    rows = self._rows(weights_NS, state, source, call, t, previous_NS)
+                    rows = self._rows(weights_NS, state, source, call=call, step=t, previous_NS=previous_NS)
                     result_NS = self.kind(weights_NS, rows)
                     if self.unchanged is not None:
                         result_NS = result_NS.where(state.row_N[:, None] != self.unchanged, weights_NS)
@@ -296,6 +296,7 @@ class ChangedModel:
         weights_NS: Tensor,
         state: ChangedState,
         source: "ChangedSource",
+        *,
         call: int,
         step: int,
         previous_NS: Tensor | None,

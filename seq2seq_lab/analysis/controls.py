@@ -51,6 +51,7 @@ def alignment_errors(
     model: Any,
     random_models: Sequence[Any],
     forced: Forced,
+    *,
     gold: Sequence[Gold],
     train: tuple[Words, Words] | None = None,
     null: Null = "drop",

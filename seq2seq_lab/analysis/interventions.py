@@ -146,7 +146,9 @@ def intervene(
     for index in forced.plan:
         batch, counts = forced.batch(index), [len(classes[i]) for i in index.tolist()]
         with evaluation_context(batch, forced.compute.precision, forced.compute.device):
-            for (kind, scope), columns in _run_batch(plain, changed, scopes, batch, counts, permutations):
+            for (kind, scope), columns in _run_batch(
+                plain, changed, scopes, batch=batch, counts=counts, permutations=permutations
+            ):
                 for row, i in enumerate(index.tolist()):
                     count = counts[row]
                     own = [column[row, :count] for column in columns]
@@ -217,6 +219,7 @@ def _run_batch(
     plain: ChangedModel,
     changed: Mapping[str, ChangedModel],
     scopes: Sequence[Scope],
+    *,
     batch: Any,
     counts: Sequence[int],
     permutations: int,

@@ -169,6 +169,7 @@ def open_store(folder: Path) -> Store:
 def write_store(
     folder: Path,
     sentences: Sequence[tuple[str, str]],
+    *,
     rows: Sequence[Sequence[tuple[int, int]]],
     parts: Iterator[tuple[Sequence[int], Tensor]],
     all_states: int,
@@ -221,6 +222,7 @@ def neighbors(
     kind: StateKind,
     step: int,
     state_D: Tensor,
+    *,
     pair: tuple[str, str],
     count: int,
     names: Callable[[str, int], str],

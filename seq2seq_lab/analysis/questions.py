@@ -331,6 +331,7 @@ def ask_class(
     model: Classifier,
     batch: Any,
     index: int,
+    *,
     line: str,
     spans: Sequence[tuple[int, int]],
     classes: Sequence[str],

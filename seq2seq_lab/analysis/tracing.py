@@ -57,7 +57,7 @@ def trace(given: SearchInput, prefix: Sequence[int] = (), maps: bool = False, to
         UserError: a search that records no trace, or a prefix that it does not allow.
     """
     ((found,), record) = search_copies(given, 1, prefix, top, with_states=True)
-    return traced(given, found, record, prefix, maps)
+    return traced(given, found, record, prefix=prefix, maps=maps)
 
 
 def search_copies(
@@ -100,6 +100,7 @@ def traced(
     given: SearchInput,
     found: Sequence[Hypothesis],
     record: SearchTrace,
+    *,
     prefix: Sequence[int],
     maps: bool,
     known: Sequence[Step] = (),

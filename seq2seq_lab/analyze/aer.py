@@ -58,7 +58,7 @@ def aer(options: argparse.Namespace) -> None:
     random_models = [one for one in random_models if one is not None]
     forced = run.forced([*split.text.source], [*split.text.target])
     train = training_words(run.task.corpus.train) if options.ibm1 else None
-    found = alignment_errors(run.model, random_models, forced, gold, train, options.null)
+    found = alignment_errors(run.model, random_models, forced, gold=gold, train=train, null=options.null)
     if options.format == "jsonl":
         for one in found:
             print_visible(json.dumps(asdict(one)))

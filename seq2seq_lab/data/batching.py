@@ -39,7 +39,7 @@ class Examples(Protocol):
 
 
 def plan_epoch(
-    examples: Examples, batch_size: int, unit: Unit, seed: int, epoch: int, pad_to: int = 1
+    examples: Examples, batch_size: int, unit: Unit, *, seed: int, epoch: int, pad_to: int = 1
 ) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the indices of examples.
 

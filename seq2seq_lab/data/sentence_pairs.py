@@ -113,7 +113,7 @@ def draw_pair(random: Random, label: str) -> tuple[str, str]:
     verb, other_verb = random.sample([*VERBS], 2)
     modifier = random.choice(("every", random.choice(ADJECTIVES)))
     place = random.choice((None, random.choice(PLACES)))
-    premise = _sentence(random, first, subject, verb, thing, modifier, place)
+    premise = _sentence(random, first, subject, verb, thing=thing, modifier=modifier, place=place)
     if label == "contradiction" and cell == (PLAIN, PLAIN):
         subject, thing = thing, subject
     elif label == "neutral" and (cell not in UNDECIDED or random.random() < 0.5):
@@ -121,11 +121,11 @@ def draw_pair(random: Random, label: str) -> tuple[str, str]:
             thing = other
         else:
             verb = other_verb
-    return premise, _sentence(random, second, subject, verb, thing, modifier, place)
+    return premise, _sentence(random, second, subject, verb, thing=thing, modifier=modifier, place=place)
 
 
 def _sentence(
-    random: Random, form: int, subject: str, verb: str, thing: str, modifier: str, place: str | None
+    random: Random, form: int, subject: str, verb: str, *, thing: str, modifier: str, place: str | None
 ) -> str:
     """Return a sentence of a form, active or passive, with the place at its beginning or end."""
     base, participle = VERBS[verb]

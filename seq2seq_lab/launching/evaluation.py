@@ -87,7 +87,9 @@ def score(
     folder = make_numbered_folder(parent) if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, origin)
-    scores, _ = run_report.report_evaluations(task, evaluations, declared, folder, Trackers(()), 0)
+    scores, _ = run_report.report_evaluations(
+        task, evaluations, declared, folder=folder, tracker=Trackers(()), step=0
+    )
     scores |= baselines.measured(task, data.tests)
     about: dict[str, object] = {
         "format": RESULT_FORMAT,

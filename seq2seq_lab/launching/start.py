@@ -110,7 +110,11 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
         UserError: the folder already contains a run or is in use by another process, or what `launch` raises.
     """
     with new_folder(folder):
-        return launch(_job(composed.plain, composed.config, composed.choices, folder, composed.overrides))
+        return launch(
+            _job(
+                composed.plain, composed.config, composed.choices, folder=folder, overrides=composed.overrides
+            )
+        )
 
 
 def start_job(
@@ -145,7 +149,16 @@ def start_job(
                 except UserError as error:
                     record_failure(folder, error)
                     raise
-                launch(_job(plain, config, chosen, folder, select_given(overrides, node), resume))
+                launch(
+                    _job(
+                        plain,
+                        config,
+                        chosen,
+                        folder=folder,
+                        overrides=select_given(overrides, node),
+                        resume=resume,
+                    )
+                )
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
@@ -168,7 +181,14 @@ def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
         what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
         print(f"resume=auto: {what}, in {folder}", flush=True)
         return launch(
-            _job(composed.plain, composed.config, composed.choices, folder, composed.overrides, found)
+            _job(
+                composed.plain,
+                composed.config,
+                composed.choices,
+                folder=folder,
+                overrides=composed.overrides,
+                resume=found,
+            )
         )
 
 
@@ -212,7 +232,16 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
             overrides = [*given.values()]
         choices = upgraded_choices(record["choices"])
-        return launch(_job(composed.plain, composed.config, choices, folder.resolve(), overrides, True))
+        return launch(
+            _job(
+                composed.plain,
+                composed.config,
+                choices,
+                folder=folder.resolve(),
+                overrides=overrides,
+                resume=True,
+            )
+        )
 
 
 def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -247,13 +276,16 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         print(f"Changed since the run: {what}.", file=sys.stderr)
     with new_folder(target):
         chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
-        return launch(_job(composed.plain, composed.config, chosen, target, record.get("overrides")))
+        return launch(
+            _job(composed.plain, composed.config, chosen, folder=target, overrides=record.get("overrides"))
+        )
 
 
 def _job(
     plain: dict[str, Any],
     config: configuration.Config,
     chosen: Mapping[str, str],
+    *,
     folder: Path,
     overrides: Sequence[str] | None,
     resume: bool = False,

@@ -254,10 +254,10 @@ def compare_scores(observed: Sequence[Array], resampled: Sequence[Array], cluste
         np.array([scores.mean() for scores in observed]),
         np.array([scores.var(ddof=1) for scores in observed]),
         np.array(interactions),
-        np.array(variances),
-        np.array([len(scores) for scores in observed]),
-        clusters,
-        np.array(undefined),
+        bootstrap_variances_P=np.array(variances),
+        counts_G=np.array([len(scores) for scores in observed]),
+        clusters=clusters,
+        undefined_P=np.array(undefined),
     )
 
 
@@ -265,6 +265,7 @@ def differences_of(
     means_G: Array,
     run_variances_G: Array,
     interactions_G: Array,
+    *,
     bootstrap_variances_P: Array,
     counts_G: npt.NDArray[np.int64],
     clusters: int,

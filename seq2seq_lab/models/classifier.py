@@ -164,14 +164,14 @@ def build_classifier(config: Config, vocabulary: int, classes: int, pairs: bool 
     # The order of the parts is that of their random draws.
     kind = PairClassifier if pairs else Classifier
     size = kind.factor * pooling.feature_size
-    return assemble(kind, config, vocabulary, encoder, (size, classes), pooling=pooling)
+    return assemble(kind, config, vocabulary, encoder, readout_sizes=(size, classes), pooling=pooling)
 
 
 def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:
     """Return the tagger; see `build_classifier`."""
     encoder = build_encoder(config)
     size = encoder.sizes.encoder_output_size
-    return assemble(Tagger, config, vocabulary, encoder, (size, classes))
+    return assemble(Tagger, config, vocabulary, encoder, readout_sizes=(size, classes))
 
 
 def build_encoder(config: Config) -> TokenEncoder:
@@ -186,6 +186,7 @@ def assemble(
     config: Config,
     vocabulary: int,
     encoder: TokenEncoder,
+    *,
     readout_sizes: tuple[int, int] | None,
     tied: bool = False,
     **parts: Any,

@@ -103,4 +103,6 @@ def build_masked_language_model(config: Config, vocabulary: int, next_sentence: 
     )
     next_layer = nn.Linear(encoder.sizes.encoder_output_size, 2) if next_sentence else None
     parts = {"mask": mask, "transform": transform, "next_sentence": next_layer}
-    return assemble(MaskedLanguageModel, config, vocabulary, encoder, (size, vocabulary), tied, **parts)
+    return assemble(
+        MaskedLanguageModel, config, vocabulary, encoder, readout_sizes=(size, vocabulary), tied=tied, **parts
+    )

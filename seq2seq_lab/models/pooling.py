@@ -159,6 +159,7 @@ class Attender(Pooling):
     def __init__(
         self,
         input_size: int,
+        *,
         encoder: EncoderSizes,
         attention: AttentionFactory,
         recurrent: RecurrentSpec,

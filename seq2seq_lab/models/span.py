@@ -145,4 +145,4 @@ def build_span_model(config: Config, vocabulary: int, matched: bool) -> SpanMode
     pointers = Pointers(encoder.sizes, part("attention", config.attention, KINDS))
     size = encoder.embedding_size or config.model.embedding_size
     kind = partial(SpanModel, matched_size=size if matched else None)
-    return assemble(kind, config, vocabulary, encoder, None, pointers=pointers)
+    return assemble(kind, config, vocabulary, encoder, readout_sizes=None, pointers=pointers)

@@ -103,7 +103,17 @@ def draw_attention(
     top = max(map(column_font.width, columns))
     lettering = Font(column_font.families, TITLE_SIZE)
     note = "; ".join(filter(None, (note, shares and f"attention on {shares}"))) or None
-    _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note, scale)
+    _arrange(
+        figure,
+        image,
+        left=left + 2 * GAP,
+        top=top + 2 * GAP,
+        cell=cell,
+        title=title,
+        font=lettering,
+        note=note,
+        scale=scale,
+    )
     return figure
 
 
@@ -244,6 +254,7 @@ def outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
 def _arrange(
     figure: "Figure",
     image: "AxesImage",
+    *,
     left: float,
     top: float,
     cell: float,

@@ -45,7 +45,9 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
         split, tracker = data.validation, Trackers(())
         show_validation(tried.report(split, evaluation, 0), split.prefix, Path(folder), tracker, 0)
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, tried.primary)
-        report_evaluations(tried, [(split, evaluation)], declared, Path(folder), tracker, 0)
+        report_evaluations(
+            tried, [(split, evaluation)], declared, folder=Path(folder), tracker=tracker, step=0
+        )
 
 
 @contextlib.contextmanager

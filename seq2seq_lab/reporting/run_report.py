@@ -102,7 +102,7 @@ class RunReport:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
         pairs = list(zip(self.splits, evaluations, strict=True))
         result, self.lines = report_evaluations(
-            self.task, pairs, self.declared, self.folder, self.tracker, step
+            self.task, pairs, self.declared, folder=self.folder, tracker=self.tracker, step=step
         )
         result |= baselines.measured(self.task, self.splits[1:])
         rows = read_sound_metrics(self.folder / METRICS_FILE)
@@ -144,6 +144,7 @@ def report_evaluations(
     task: Task,
     evaluations: Sequence[tuple[Any, Any]],
     declared: Declarations,
+    *,
     folder: Path,
     tracker: Tracker,
     step: int,
@@ -198,6 +199,7 @@ def resume_command(folder: Path) -> str:
 def print_result(
     result: Mapping[str, Any],
     lines: Sequence[str],
+    *,
     commands: Mapping[str, Sequence[str]],
     folder: Path,
     sync: str | None,

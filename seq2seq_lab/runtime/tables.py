@@ -200,6 +200,7 @@ def print_table(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
     numeric: int,
+    *,
     optional: Sequence[str] = (),
     rest: str = "",
 ) -> None:

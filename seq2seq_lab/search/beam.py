@@ -35,6 +35,7 @@ class BeamSearch(FrontierSearch):
 
     def __init__(
         self,
+        *,
         size: Count,
         length_penalty: NonNegative,
         length_offset: NonNegative,

@@ -29,6 +29,7 @@ class SamplingSearch(PathSearch):
 
     def __init__(
         self,
+        *,
         temperature: Positive,
         top_k: Count | None,
         top_p: Annotated[float, Above(0), AtMost(1)],

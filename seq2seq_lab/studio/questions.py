@@ -272,7 +272,7 @@ def open_studio(folders: Sequence[str], config_dir: str | None, index: bool) -> 
     """
     from seq2seq_lab import api
 
-    opened = [Opened(name, api.load(name, config_dir)) for name in dict.fromkeys(folders)]
+    opened = [Opened(name, api.load(name, config_dir=config_dir)) for name in dict.fromkeys(folders)]
     for one in opened:
         if not one.run.has_trace:
             raise UserError(

@@ -53,6 +53,7 @@ class TrainingExamples:
         self,
         examples: Callable[[int], Any],
         batches: Callable[[Any, torch.device], MakeBatch],
+        *,
         batch_size: int,
         unit: Unit,
         seed: int,
@@ -72,7 +73,9 @@ class TrainingExamples:
         if self._on_device is None or self._on_device[0] is not examples or self._on_device[1] != device:
             self._on_device = None  # the examples of one epoch at a time are on the device
             self._on_device = examples, device, self.batches(examples, device)
-        plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, index, self.pad_to)
+        plan = plan_epoch(
+            examples, self.batch_size, self.unit, seed=self.seed, epoch=index, pad_to=self.pad_to
+        )
         return ExamplePlan(plan, examples.units.numpy(), self._on_device[2])
 
 
@@ -158,7 +161,11 @@ class TensorTask(Task):
         train, record = self.splits["train"], self.data_record()
         return TaskData(
             train=TrainingExamples(
-                lambda epoch: train, TensorExamples.batches, self.settings.batch_size, "sentences", self.seed
+                lambda epoch: train,
+                TensorExamples.batches,
+                batch_size=self.settings.batch_size,
+                unit="sentences",
+                seed=self.seed,
             ),
             validation=self.splits["val"][:limit],
             tests=[self.splits["test"][:limit]],

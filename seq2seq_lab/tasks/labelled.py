@@ -167,7 +167,11 @@ class LabelledTask(Task):
         validation, test = evaluation_splits(LabelledSplit, held_out, self.labelled, limit)
         training = self.training()
         train = TrainingExamples(
-            lambda epoch: training, self.batches, self.settings.batch_size, "sentences", self.seed
+            lambda epoch: training,
+            self.batches,
+            batch_size=self.settings.batch_size,
+            unit="sentences",
+            seed=self.seed,
         )
         return TaskData(
             train=train,
@@ -216,7 +220,14 @@ class LabelledTask(Task):
 
     def load_pretrained(self, model: Any) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "source", model.source_embedding, model.dropout.scale, tokenizer, tokens)
+        load_vectors(
+            self.parts,
+            "source",
+            model.source_embedding,
+            scale=model.dropout.scale,
+            tokenizer=tokenizer,
+            tokens=tokens,
+        )
 
     def describe(self) -> None:
         """Print counts of each split: labels of each class, dropped duplicates, unknown tokens, texts of the pretraining."""

@@ -38,6 +38,7 @@ class Examples:
         name: str,
         inputs: Sequence[str],
         references: Sequence[str],
+        *,
         outputs: Sequence[str],
         scores: Sequence[float],
         limit: int | None = None,

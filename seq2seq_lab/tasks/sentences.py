@@ -85,7 +85,9 @@ class SentenceTask(Task):
     def load_pretrained(self, model: Any) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
         embedding = getattr(model, f"{self.side}_embedding")
-        load_vectors(self.parts, self.side, embedding, model.dropout.scale, tokenizer, tokens)
+        load_vectors(
+            self.parts, self.side, embedding, scale=model.dropout.scale, tokenizer=tokenizer, tokens=tokens
+        )
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""

@@ -49,7 +49,13 @@ def add_vector_words(parts: Parts, tokenizer: Tokenizer, count: VectorWords) -> 
 
 
 def load_vectors(
-    parts: Parts, side: str, embedding: Embedding | None, scale: float, tokenizer: Tokenizer, tokens: Tensor
+    parts: Parts,
+    side: str,
+    embedding: Embedding | None,
+    *,
+    scale: float,
+    tokenizer: Tokenizer,
+    tokens: Tensor,
 ) -> None:
     """Set the embedding table of a side from its file of pretrained vectors, if it has one.
 

@@ -18,6 +18,7 @@ KINDS = {"logger": Kind(Logger, frozenset({"folder", "config", "flat", "run_id"}
 def build_logger(
     config: Config,
     folder: Path,
+    *,
     plain: dict[str, Any],
     flat: dict[str, object],
     run_id: str | None,

@@ -44,7 +44,7 @@ def test_only_the_parameters_that_compute_attention_weights_are_random(
 
 
 def errors(run: Any, random_models: list[Any]) -> dict[tuple[str, str], Any]:
-    found = alignment_errors(run.model, random_models, run.forced(SOURCES[:2], TARGETS[:2]), GOLD)
+    found = alignment_errors(run.model, random_models, run.forced(SOURCES[:2], TARGETS[:2]), gold=GOLD)
     return {(one.weights, one.rows): one for one in found}
 
 
@@ -72,7 +72,7 @@ def test_ibm_model_1_is_trained_on_the_training_text() -> None:
     train = training_words(ParallelText(sources, targets))
     assert train[0][0] == ("the", "king")
     forced = run.forced(SOURCES[:2], TARGETS[:2])
-    found = {one.weights: one for one in alignment_errors(run.model, [], forced, GOLD, train)}
+    found = {one.weights: one for one in alignment_errors(run.model, [], forced, gold=GOLD, train=train)}
     assert found["IBM model 1"].aer == 0
     assert found["IBM model 1"].soft is None
     gold = replace(ParallelText(SOURCES[:2], TARGETS[:2]), gold=GOLD)

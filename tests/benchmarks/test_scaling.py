@@ -18,7 +18,7 @@ def test_two_ranks_share_the_steps_of_one() -> None:
     with forked_ranks():
         first, second = spawn(2, on_a_rank, settings)
     data = synthetic(60, 1)
-    steps = plan_epoch(data.text, 8, "sentences", 1, 0)[1:4]
+    steps = plan_epoch(data.text, 8, "sentences", seed=1, epoch=0)[1:4]
     expected = sum(data.tokens(step).target for step in steps) / 3
     assert first.target_tokens == second.target_tokens == pytest.approx(expected)
     assert (first.ranks, first.parameters) == (2, second.parameters)

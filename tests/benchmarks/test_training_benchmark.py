@@ -105,7 +105,7 @@ def test_random_batches_hold_every_sentence_once_at_most() -> None:
 
 def test_few_successive_steps_are_as_long_as_all() -> None:
     data = synthetic(8_000, seed=1)
-    plan = plan_epoch(data.text, 64, "sentences", 1, 0)
+    plan = plan_epoch(data.text, 64, "sentences", seed=1, epoch=0)
     defaults = parser().parse_args([])
     starts = range(defaults.warm_up, len(plan) - defaults.steps, defaults.steps)
 
@@ -133,7 +133,7 @@ def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     data = small_data()
     learner = package("luong", data, CPU, sizes=SMALL, batch_size=16)
     before = learner.model.target_embedding.weight.clone()
-    steps = plan_epoch(data.text, 16, "sentences", 1, 0)
+    steps = plan_epoch(data.text, 16, "sentences", seed=1, epoch=0)
     arm = Arm("package", "package", "exact length", FP32)
     turn = new_contestant(learner, arm, steps, data, ratio=0.5, operations=lambda tokens: 7)(
         len(steps) - 1, 2

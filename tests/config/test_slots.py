@@ -267,7 +267,9 @@ def test_a_part_is_built_from_its_settings_and_run_time_arguments(config: Config
     assert type(build_optimizer(config, made)) is torch.optim.Adam
     assert build_schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
     config.logger = {"_target_": "seq2seq_lab.tracking.NoTracker"}
-    assert build_logger(config, tmp_path, {}, {}, None, None).sync_command() is None
+    assert (
+        build_logger(config, tmp_path, plain={}, flat={}, run_id=None, overrides=None).sync_command() is None
+    )
 
 
 def test_checking_a_model_takes_no_memory(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

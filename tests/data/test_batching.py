@@ -51,7 +51,7 @@ def steps_of(
     seed: int = 1,
     epoch: int = 0,
 ) -> list[StepPlan]:
-    plan = plan_epoch(text, batch_size, unit, seed, epoch)
+    plan = plan_epoch(text, batch_size, unit, seed=seed, epoch=epoch)
     return [[index for part in deal(step, 0, 1, micro_batches).values() for index in part] for step in plan]
 
 
@@ -62,7 +62,7 @@ def steps_of(
 def test_a_step_is_dealt_to_the_ranks(
     text: TokenizedText, unit: Unit, micro_batches: int, ranks: int
 ) -> None:
-    for step in plan_epoch(text, 32, unit, 1, 0):
+    for step in plan_epoch(text, 32, unit, seed=1, epoch=0):
         dealt_to = [deal(step, rank, ranks, micro_batches) for rank in range(ranks)]
         shares = [[index for part in own.values() for index in part] for own in dealt_to]
         dealt = [int(i) for share in shares for part in share for i in part]
@@ -81,7 +81,7 @@ def test_a_step_is_dealt_to_the_ranks(
 
 def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
     text = random_text(4000)
-    for step in plan_epoch(text, 256, "sentences", 1, 0):
+    for step in plan_epoch(text, 256, "sentences", seed=1, epoch=0):
         shares = [deal(step, rank, 4)[rank] for rank in range(4)]
         tokens = [sum(int(text.target.lengths[part].sum()) for part in share) for share in shares]
         # Each chunk is sorted by length: the alternating order leaves less than one sentence per chunk.
@@ -94,7 +94,7 @@ def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
 def test_the_micro_batches_of_one_process_are_those_of_as_many_ranks(
     text: TokenizedText, unit: Unit, ranks: int
 ) -> None:
-    for step in plan_epoch(text, 32, unit, 1, 0):
+    for step in plan_epoch(text, 32, unit, seed=1, epoch=0):
         together = {number: part for rank in range(ranks) for number, part in deal(step, rank, ranks).items()}
         assert plain([*deal(step, 0, 1, ranks).values()]) == plain([*together.values()])
 

@@ -44,8 +44,8 @@ PAIRS = [
 LIMITS: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 1.0, "max_length_extra": 5}
 SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(**LIMITS),
-    "beam": BeamSearch(4, 0.6, 5, 0.2, 3, **LIMITS),
-    "sampling": SamplingSearch(1.0, 5, 0.9, 2, 1, **LIMITS),
+    "beam": BeamSearch(size=4, length_penalty=0.6, length_offset=5, coverage_penalty=0.2, nbest=3, **LIMITS),
+    "sampling": SamplingSearch(temperature=1.0, top_k=5, top_p=0.9, nbest=2, seed=1, **LIMITS),
 }
 
 
@@ -110,7 +110,7 @@ def test_translations(decoder: str, attention: str, name: str, gpu: torch.device
 def package(name: str, device: torch.device, dropout: float = 0.0) -> tuple[Package, list[Any]]:
     data = synthetic(200, 1)
     made = learners.package(name, data, device, sizes=data.sizes(16, 16), dropout=dropout, batch_size=16)
-    return made, plan_epoch(data.text, 16, "sentences", 1, 0)
+    return made, plan_epoch(data.text, 16, "sentences", seed=1, epoch=0)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.5])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, beam_search, random_sentences, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab.config.schema import Config
@@ -13,7 +13,6 @@ from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.encoders import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.tasks.parts import check_model
 
 S, M, H = 4, 6, 5
@@ -166,7 +165,9 @@ def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> N
     model = small_model(without_final)
     batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
     assert model.start(batch)[1].final is None
-    (found, _) = BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 2)(model, batch, with_weights=True)
+    (found, _) = beam_search(3, length_penalty=0.6, nbest=2, max_length_extra=2)(
+        model, batch, with_weights=True
+    )
     assert len(found) == 2
 
 

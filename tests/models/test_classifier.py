@@ -54,7 +54,7 @@ def pooling_of(kind: str, encoder: EncoderSizes, size: int, spec: RecurrentSpec)
         return OF_OUTPUTS[kind](size, encoder, NoAttention)
     if kind == "attention":
         return AttentionPooling(size, encoder, additive)
-    return Attender(size, encoder, NoAttention, spec, sparsity=0.15, free_steps=3)
+    return Attender(size, encoder=encoder, attention=NoAttention, recurrent=spec, sparsity=0.15, free_steps=3)
 
 
 def classifier(
@@ -275,7 +275,12 @@ SPEC = RecurrentSpec(cell="gru", hidden_size=4, num_layers=1, dropout=0.0, locke
                 ),
             ),
         ),
-        ("pooling=attender", lambda: Attender(4, SIZES, additive, SPEC, 0.1, 0)),
+        (
+            "pooling=attender",
+            lambda: Attender(
+                4, encoder=SIZES, attention=additive, recurrent=SPEC, sparsity=0.1, free_steps=0
+            ),
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(key: str, make: Any) -> None:

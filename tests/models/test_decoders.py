@@ -7,6 +7,7 @@ import torch
 from small_models import (
     WITHOUT_ATTENTION,
     batch_of,
+    beam_search,
     random_sentences,
     recurrent_values_of,
     small_config,
@@ -26,7 +27,6 @@ from seq2seq_lab.models.encoders import EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentLoop, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
-from seq2seq_lab.search.beam import BeamSearch
 
 DECODERS = recurrent_values_of("decoder")
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
@@ -212,4 +212,7 @@ def test_a_new_decoder_is_one_class(attention: str, monkeypatch: pytest.MonkeyPa
     logits_BTV, _ = model(given, given.inputs_BT)
     gradients = torch.autograd.grad(logits_BTV.square().sum(), [*model.parameters()])
     assert all(gradient.any() for gradient in gradients)
-    assert all(len(found) == 2 for found in BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 2)(model, given, True))
+    assert all(
+        len(found) == 2
+        for found in beam_search(3, length_penalty=0.6, nbest=2, max_length_extra=2)(model, given, True)
+    )

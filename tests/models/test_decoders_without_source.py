@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from hydra import compose
+from small_models import beam_search, sampling_search
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,9 +17,7 @@ from seq2seq_lab.data.tokenizers import PAD, SOS
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel, build_language_model
 from seq2seq_lab.models.transformer import sinusoids
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.sampling import SamplingSearch
 from seq2seq_lab.tasks.language_model.evaluation import GenerationBatch
 from seq2seq_lab.tasks.losses import cross_entropy
 
@@ -183,8 +182,8 @@ class WithoutState(LanguageModel):
 
 SEARCHES = {
     "greedy": GreedySearch(0.5, 1.0, 3),
-    "beam": BeamSearch(4, 0.6, 5, 0.0, 3, 0.5, 1.0, 3),
-    "sampling": SamplingSearch(1.0, None, 1.0, 2, 7, 0.5, 1.0, 3),
+    "beam": beam_search(4, length_penalty=0.6, nbest=3, min_length_factor=0.5, max_length_extra=3),
+    "sampling": sampling_search(nbest=2, seed=7, min_length_factor=0.5, max_length_extra=3),
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, beam_search, random_sentences, small_config, small_model
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
@@ -10,7 +10,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.search.base import Search
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
 
 
@@ -60,7 +59,13 @@ def test_members_that_attend_to_different_positions_have_no_mean_weights() -> No
         ensemble.step(given.inputs_BT[:, 0], state, source)
 
 
-@pytest.mark.parametrize("search", [GreedySearch(0.0, 1.0, 3), BeamSearch(3, 0.6, 5, 0.0, 2, 0.0, 1.0, 3)])
+@pytest.mark.parametrize(
+    "search",
+    [
+        GreedySearch(0.0, 1.0, 3),
+        beam_search(3, length_penalty=0.6, nbest=2, max_length_extra=3),
+    ],
+)
 def test_an_ensemble_of_one_model_twice_is_that_model(search: Search) -> None:
     one = member(1)
     alone, twice = search(one, batch(), True), search(Ensemble([one, one]), batch(), True)

@@ -40,7 +40,11 @@ def loss_and_gradients(
         Constant(ratio, scope), label_smoothing=0.1, r_drop=0.0, stop_at_eos=False, coverage_loss=0.0, seed=1
     )
     make = BatchMaker(text(), torch.device("cpu"), pad_to)
-    batches = [make(index) for step in plan_epoch(text(), 8, "sentences", 1, 0, pad_to) for index in step]
+    batches = [
+        make(index)
+        for step in plan_epoch(text(), 8, "sentences", seed=1, epoch=0, pad_to=pad_to)
+        for index in step
+    ]
     total = sum((loss(model, batch, StepInfo(0, 0)) for batch in batches), torch.zeros(()))  # type: ignore[arg-type]
     gradients = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
     shapes = {(batch.source_BS.shape[1], batch.outputs_BT.shape[1]) for batch in batches}

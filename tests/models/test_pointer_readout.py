@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, small_config, small_model
+from small_models import batch_of, beam_search, small_config, small_model
 from torch.nn import functional
 
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import SOS, UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.search.beam import BeamSearch
 
 TYPES, COPIED = 13, 3  # V + copied types
 
@@ -61,7 +60,7 @@ def test_a_search_finds_copied_words_and_continues_a_prefix() -> None:
     model, given = small_model(pointer_config(), vocabulary=TYPES).eval(), batch()
     with torch.no_grad():
         model.readout.generate.bias.fill_(-20)  # copy always
-    search: Any = BeamSearch(2, 0.0, 5, 0.0, 1, 0.0, 1.0, 2)
+    search: Any = beam_search(2, max_length_extra=2)
     for row, hypotheses in enumerate(search(model, given, False)):
         source = {*given.source_BS[row].tolist()}
         assert all({*one.tokens} <= source for one in hypotheses)

@@ -7,7 +7,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, beam_search, random_sentences, small_config, small_model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,7 +18,6 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq, build_seq2seq
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.tasks.losses import cross_entropy, free_running, teacher_forced, token_losses
 from seq2seq_lab.tasks.translation.teacher_forcing import choose_inputs
 
@@ -114,7 +113,7 @@ def test_a_pointer_is_searched_evaluated_and_forced() -> None:
         tokens = [token for token in target_T if token != PAD]
         assert float(losses_BT[row].sum()) == pytest.approx(-log_prob(model, batch, row, tokens))
     assert free_running(encoded, batch).shape == batch.outputs_BT.shape
-    for row, (best, *_) in enumerate(BeamSearch(3, 0.0, 5, 0.0, 1, 0.0, 1.0, 2)(model, batch, False)):
+    for row, (best, *_) in enumerate(beam_search(3, max_length_extra=2)(model, batch, False)):
         tokens = [*best.tokens, *[EOS] * best.ended]
         assert best.log_prob == pytest.approx(log_prob(model, batch, row, tokens), rel=1e-5)
     chosen_BT = choose_inputs(model, *model.start(batch), batch, torch.zeros(3, 6, dtype=torch.bool))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, beam_search, random_sentences, sampling_search, small_config, small_model
 from torch import Tensor
 
 import seq2seq_lab
@@ -26,9 +26,7 @@ from seq2seq_lab.models.encoders import EncoderOutputs
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.sampling import SamplingSearch
 
 B, T, S, Q, M, D = 3, 4, 6, 3, 2, 5
 LENGTHS = (6, 3, 1)
@@ -179,7 +177,7 @@ def ragged_batch() -> Batch:
 def test_a_beam_reorders_the_state(value: str, decoder: str) -> None:
     """The score and the weights of each hypothesis are those of the model when it reads the output."""
     model, batch = model_of(value, decoder), ragged_batch()
-    found = BeamSearch(4, 0.0, 5, 0.0, 4, 0.0, 1.0, 4)(model, batch, with_weights=True)
+    found = beam_search(4, nbest=4)(model, batch, with_weights=True)
     for row, hypotheses in enumerate(found):
         assert len(hypotheses) == 4
         for hypothesis in hypotheses:
@@ -239,8 +237,12 @@ def test_searches_and_ensembles(value: str) -> None:
     batch = ragged_batch()
     one, other = model_of(value), model_of(value, "bahdanau", seed=1)
     plain = small_model(small_config("gru", "luong", "additive"), seed=2).double().eval()
-    sampling = SamplingSearch(1.0, None, 1.0, 3, 1, 0.0, 1.0, 4)
-    for search in (GreedySearch(0.0, 1.0, 4), BeamSearch(3, 0.6, 5, 0.1, 2, 0.0, 1.0, 4), sampling):
+    sampling = sampling_search(nbest=3)
+    for search in (
+        GreedySearch(0.0, 1.0, 4),
+        beam_search(3, length_penalty=0.6, coverage_penalty=0.1, nbest=2),
+        sampling,
+    ):
         alone, twice = search(one, batch, True), search(Ensemble([one, one]), batch, True)
         assert [[h.tokens for h in found] for found in alone] == [
             [h.tokens for h in found] for found in twice

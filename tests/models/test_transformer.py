@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, small_config, small_model, values_of
+from small_models import batch_of, beam_search, small_config, small_model, values_of
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +16,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import check_slots
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.transformer import attend, sinusoids
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.tasks.parts import check_model
 
 HEADS, LAYERS = 2, 2
@@ -264,7 +263,7 @@ class Tokens:
 @pytest.mark.parametrize("attention", ["scaled_dot", "additive", "coverage"])
 def test_beam_search_finds_the_same_without_the_cache(attention: str) -> None:
     model, given = model_of(attention), batch()
-    search = BeamSearch(4, 0.6, 5, 0.3, 3, 0.0, 1.0, 3)
+    search = beam_search(4, length_penalty=0.6, coverage_penalty=0.3, nbest=3, max_length_extra=3)
     found = search(model, given, with_weights=True)
     model.__class__ = WithoutCache
     expected = search(model, given, with_weights=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exhaustive import every_output, forced, ranked, wu
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, sampling_search, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab.config.compose import compose_run
@@ -18,7 +18,6 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.sampling import SamplingSearch
 
 VOCABULARY = 7  # with PAD, SOS, EOS and UNK
 ALL = 100  # more than all outputs of up to three tokens
@@ -48,7 +47,16 @@ def beam(
     extra: int = 4,
     offset: float = 5,
 ) -> BeamSearch:
-    return BeamSearch(size, alpha, offset, beta, nbest, least, factor, extra)
+    return BeamSearch(
+        size=size,
+        length_penalty=alpha,
+        length_offset=offset,
+        coverage_penalty=beta,
+        nbest=nbest,
+        min_length_factor=least,
+        max_length_factor=factor,
+        max_length_extra=extra,
+    )
 
 
 def written(hypothesis: Hypothesis, ended: bool) -> list[int]:
@@ -207,15 +215,13 @@ def test_coverage_needs_attention() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((2, 0.0, 5, 0.0, 3, 0.0, 1.0, 1), r"search\.nbest=3 .*search\.size=2"),
-        ((2, 0.0, 5, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 .*=1\.0"),
+        ({"nbest": 3}, r"search\.nbest=3 .*search\.size=2"),
+        ({"least": 1.5}, r"search\.min_length_factor=1\.5 .*=1\.0"),
     ],
 )
-def test_values_out_of_range_are_refused(
-    settings: tuple[int, float, float, float, int, float, float, int], message: str
-) -> None:
+def test_values_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        BeamSearch(*settings)
+        beam(2, **settings)
 
 
 def test_a_run_without_attention_for_its_coverage_is_refused_before_it_begins() -> None:
@@ -230,5 +236,9 @@ def test_a_model_that_has_diverged_still_gives_an_output() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float("nan"))
-    for search in (beam(3), GreedySearch(0.0, 1.0, 2), SamplingSearch(1.0, None, 1.0, 2, 1, 0.0, 1.0, 2)):
+    for search in (
+        beam(3),
+        GreedySearch(0.0, 1.0, 2),
+        sampling_search(nbest=2, max_length_extra=2),
+    ):
         assert all(len(found) >= 1 for found in search(model, sentences(2, 3), True))

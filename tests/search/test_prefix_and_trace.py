@@ -8,26 +8,31 @@ from typing import Any
 import pytest
 import torch
 from exhaustive import every_output, forced, ranked, wu
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import (
+    LENGTHS,
+    batch_of,
+    beam_search,
+    random_sentences,
+    sampling_search,
+    small_config,
+    small_model,
+)
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.sampling import SamplingSearch
 from seq2seq_lab.search.trace import Node, SearchTrace
 
 VOCABULARY = 7
-LIMITS = (0.0, 1.0, 4)
 SEARCHES: dict[str, Search] = {
-    "greedy": GreedySearch(*LIMITS),
-    "beam": BeamSearch(4, 0.6, 5, 0.0, 3, *LIMITS),
-    "best": BeamSearch(4, 0.0, 5, 0.0, 1, *LIMITS),
-    "covered": BeamSearch(3, 0.0, 5, 0.4, 3, *LIMITS),
-    "sampling": SamplingSearch(0.8, 4, 0.95, 3, 1, *LIMITS),
+    "greedy": GreedySearch(**LENGTHS),
+    "beam": beam_search(4, nbest=3, length_penalty=0.6),
+    "best": beam_search(4),
+    "covered": beam_search(3, nbest=3, coverage_penalty=0.4),
+    "sampling": sampling_search(temperature=0.8, top_k=4, top_p=0.95, nbest=3),
 }
 each_search = pytest.mark.parametrize("name", SEARCHES)
 PREFIXES = [[4, 5], [], [6, 4, 4, 5], [0]]
@@ -86,7 +91,7 @@ def test_every_hypothesis_begins_with_the_prefix_of_its_sentence(name: str) -> N
 
 def test_a_beam_of_full_width_finds_the_best_outputs_with_a_prefix() -> None:
     model, batch = a_model(), batch_of([[4, 5, 6]], [[]])
-    search = BeamSearch(100, 0.8, 5, 0.0, 5, 0.0, 0.0, 4)
+    search = beam_search(100, length_penalty=0.8, nbest=5, max_length_factor=0.0)
     (found,) = search(model, batch, False, prefix=[[5]])
     outputs = [forced(model, batch, 0, tokens) for tokens in every_output(VOCABULARY, 4) if tokens[0] == 5]
     expected = ranked(outputs, wu(0.8, 0.0))[:5]

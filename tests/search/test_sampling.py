@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, sampling_search, small_config, small_model
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
@@ -22,17 +22,6 @@ def model_of() -> Seq2Seq:
 
 def sentences(*lengths: int) -> Batch:
     return batch_of(random_sentences(lengths, seed=1, vocabulary=VOCABULARY), [[] for _ in lengths])
-
-
-def sampling(
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    nbest: int = 1,
-    seed: int = 1,
-    extra: int = 4,
-) -> SamplingSearch:
-    return SamplingSearch(temperature, top_k, top_p, nbest, seed, 0.0, 0.0 if extra == 1 else 1.0, extra)
 
 
 def first_tokens(search: SamplingSearch, model: Seq2Seq, batch: Batch) -> np.ndarray:
@@ -69,7 +58,9 @@ def test_draws_follow_the_softmax(temperature: float, top_k: int | None, top_p: 
         total += share[token]
     cut = np.zeros_like(probabilities)
     cut[kept] = probabilities[kept]
-    counts = first_tokens(sampling(temperature, top_k, top_p, DRAWS, extra=1), model, batch)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "nbest": DRAWS}
+    search = sampling_search(**settings, max_length_factor=0.0, max_length_extra=1)
+    counts = first_tokens(search, model, batch)
     assert counts.sum() == DRAWS
     assert chi_square(counts, cut) < SIGNIFICANT
     # The test tells distributions apart.
@@ -88,7 +79,7 @@ def test_an_index_of_probability_0_is_never_drawn(weights: tuple[float, ...]) ->
 def test_towards_temperature_0_it_is_greedy() -> None:
     model, batch = model_of(), sentences(*range(1, 9))
     greedy = GreedySearch(0.0, 1.0, 4)(model, batch, True)
-    for (drawn,), (best,) in zip(sampling(1e-4)(model, batch, True), greedy, strict=True):
+    for (drawn,), (best,) in zip(sampling_search(temperature=1e-4)(model, batch, True), greedy, strict=True):
         assert drawn.tokens == best.tokens
         assert drawn.log_prob == pytest.approx(best.log_prob, rel=1e-5)
         assert drawn.weights_TS is not None
@@ -97,16 +88,18 @@ def test_towards_temperature_0_it_is_greedy() -> None:
 
 def test_a_draw_depends_on_seed_and_sentence_and_not_on_the_batch() -> None:
     model, batch = model_of(), sentences(5, 5, 2, 7)
-    found = sampling(nbest=3)(model, batch, False)
-    again = sampling(nbest=3)(model, batch, False)
-    other = sampling(nbest=3, seed=2)(model, batch, False)
+    found = sampling_search(nbest=3)(model, batch, False)
+    again = sampling_search(nbest=3)(model, batch, False)
+    other = sampling_search(nbest=3, seed=2)(model, batch, False)
     assert found == again
     assert found != other
     assert len({tuple(h.tokens) for h in found[3]}) == 3
     for row, length in enumerate(batch.source_lengths):
         alone = batch_of([batch.source_BS[row, 1 : length - 1].tolist()], [[]])
         alone.index_B[0] = row
-        ((*drawn,),) = sampling(nbest=3)(model, alone, False)
+        ((*drawn,),) = sampling_search(nbest=3)(model, alone, False)
         assert [h.tokens for h in drawn] == [h.tokens for h in found[row]]
     alone.index_B[0] = 9
-    assert [h.tokens for h in sampling(nbest=3)(model, alone, False)[0]] != [h.tokens for h in found[3]]
+    assert [h.tokens for h in sampling_search(nbest=3)(model, alone, False)[0]] != [
+        h.tokens for h in found[3]
+    ]

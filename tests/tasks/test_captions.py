@@ -208,7 +208,7 @@ def test_a_run_with_an_own_encoder_of_images_is_opened_and_describes_images(
     own_encoder: Path, tmp_path: Path
 ) -> None:
     captions = (own_encoder / "captions.val.jsonl").read_text("utf-8").splitlines()
-    run = seq2seq_lab.load(own_encoder, OWN)
+    run = seq2seq_lab.load(own_encoder, config_dir=OWN)
     found = run.predict(save_images(tmp_path))
     assert [one.text for one in found] == [json.loads(line)["caption"] for line in captions]
     shapes = {one.attention_WYX.shape[1:] for one in found if one.attention_WYX is not None}
@@ -217,7 +217,7 @@ def test_a_run_with_an_own_encoder_of_images_is_opened_and_describes_images(
 
 
 def test_an_own_encoder_has_a_learning_rate_of_its_own(own_encoder: Path) -> None:
-    run = seq2seq_lab.load(own_encoder, OWN)
+    run = seq2seq_lab.load(own_encoder, config_dir=OWN)
     with extensions.using(OWN):
         others, own = build_optimizer(run.config, run.model).param_groups
     assert [*map(id, own["params"])] == [*map(id, run.model.encoder.parameters())]
@@ -231,7 +231,7 @@ def test_an_own_encoder_without_rows_and_columns_is_named(
     code = (OWN / "my_image_encoder.py").read_text("utf-8")
     (tmp_path / "my_image_encoder.py").write_text(code.replace("grid=(rows, columns)", f"grid={grid}"))
     with pytest.raises(UserError, match=r"PatchEncoder\.encode returns 16 .*grid="):
-        seq2seq_lab.load(own_encoder, tmp_path)
+        seq2seq_lab.load(own_encoder, config_dir=tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_models import small_bundle, small_config, small_model
+from small_models import beam_search, small_bundle, small_config, small_model
 
 import seq2seq_lab
 from seq2seq_lab import predict
@@ -24,7 +24,6 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair, WhitespaceTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.translation.export import export
 
@@ -233,7 +232,7 @@ def test_other_tokenizers_are_refused(
 @pytest.mark.parametrize(
     ("named", "search"),
     [
-        ("search=BeamSearch", BeamSearch(2, 1, 5, 0.0, 0.0, 0.0, 2.0, 10)),
+        ("search=BeamSearch", beam_search(2)),
         ("search.min_length_factor=0.5", GreedySearch(0.5, 2.0, 10)),
     ],
 )

@@ -191,10 +191,10 @@ def test_masks_are_those_of_a_loop_over_texts() -> None:
 
 def test_masks_are_a_function_of_seed_and_epoch_and_have_the_shares_of_the_paper() -> None:
     tokens = Ragged(torch.full((40_000,), 7, dtype=torch.int32), torch.arange(0, 40_001, 20))
-    first, again = (mask(tokens, MASKING, 1000, 1, 0) for _ in range(2))
+    first, again = (mask(tokens, MASKING, 1000, seed=1, epoch=0) for _ in range(2))
     assert torch.equal(first.tokens.tokens, again.tokens.tokens)
     for seed, epoch in ((1, 1), (2, 0)):
-        other = mask(tokens, MASKING, 1000, seed, epoch)
+        other = mask(tokens, MASKING, 1000, seed=seed, epoch=epoch)
         assert not torch.equal(first.tokens.tokens, other.tokens.tokens)
     assert first.units.tolist() == [3] * 2000
     read = first.tokens.tokens[first.labels.tokens != IGNORED]
@@ -244,7 +244,14 @@ def test_the_loss_is_that_of_a_loop_over_texts_without_padding(encoder: str) -> 
     model = task.parts.masked_language_model(20, True)
     texts = [[4, 5, EOS, 6], [7, EOS, 8], [9, 10, 11, EOS, 12, 13, 14]]
     tokens = Ragged.unframed(lambda lines: [*lines], texts, "")  # type: ignore[arg-type, return-value]
-    masked = mask(tokens, Masking(share=0.5, masked=0.6, random=0.2), 20, 1, 0, torch.tensor([1, 0, 1]))
+    masked = mask(
+        tokens,
+        Masking(share=0.5, masked=0.6, random=0.2),
+        20,
+        seed=1,
+        epoch=0,
+        follows=torch.tensor([1, 0, 1]),
+    )
     batches = MaskedBatches(masked, torch.device("cpu"))
     total = 0.0
     for i in range(3):

@@ -133,7 +133,9 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         trainer = Trainer(
             task=task,
             model=model,
-            data=TrainingExamples(lambda epoch: text, BatchMaker, batch_size, "sentences", seed=1),
+            data=TrainingExamples(
+                lambda epoch: text, BatchMaker, batch_size=batch_size, unit="sentences", seed=1
+            ),
             validate=validate,
             optimizer=build_optimizer(whole, model),
             schedule=build_schedule(whole),

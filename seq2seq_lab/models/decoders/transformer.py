@@ -182,7 +182,9 @@ class TransformerDecoder(Decoder):
         inputs = zip(self.layers, state.layers, self._layer_sources(source), strict=True)
         for index, (layer, before, of_layer) in enumerate(inputs):
             with_weights = index >= len(self.layers) - layers_with_weights
-            x_NTE, after, layer_weights = layer(x_NTE, embedded_NTE, before, of_layer, mask_TS, with_weights)
+            x_NTE, after, layer_weights = layer(
+                x_NTE, embedded_NTE, before, of_layer, mask_TS=mask_TS, with_weights=with_weights
+            )
             states.append(after)
             weights += [] if layer_weights is None else [layer_weights]
         return self.norm(x_NTE), TransformerState(end, tuple(states)), weights
@@ -381,6 +383,7 @@ class _Layer(nn.Module):
         embedded_NTE: Tensor,
         state: TransformerLayerState,
         source: Source,
+        *,
         mask_TS: Tensor | None,
         with_weights: bool,
     ) -> tuple[Tensor, TransformerLayerState, LayerWeights | None]:

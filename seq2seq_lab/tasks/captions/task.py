@@ -169,9 +169,9 @@ class CaptionTask(Task):
             train=TrainingExamples(
                 lambda epoch: train,
                 CaptionBatches,
-                self.settings.batch_size,
-                self.settings.batch_unit,
-                self.seed,
+                batch_size=self.settings.batch_size,
+                unit=self.settings.batch_unit,
+                seed=self.seed,
             ),
             validation=validation,
             tests=tests,

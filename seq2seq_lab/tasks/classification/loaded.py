@@ -49,9 +49,9 @@ class LoadedClassifier(Loaded):
                 self.model if model is None else model,
                 batches(np.array([index])),
                 index,
-                line,
-                vocabulary.tokenizer.spans(line),
-                vocabulary.classes,
+                line=line,
+                spans=vocabulary.tokenizer.spans(line),
+                classes=vocabulary.classes,
             )
 
         return question
@@ -66,9 +66,9 @@ class LoadedClassifier(Loaded):
             self.model,
             TextBatches(text, self.device)(np.array([0])),
             0,
-            source,
-            self.task.vocabulary.tokenizer.spans(source),
-            self.task.vocabulary.classes,
+            line=source,
+            spans=self.task.vocabulary.tokenizer.spans(source),
+            classes=self.task.vocabulary.classes,
         )
 
     def _refuse_separate(self) -> None:
@@ -97,7 +97,9 @@ class LoadedClassifier(Loaded):
             )
         (best,) = self.predict([sentence])
         source, groups = text_source(sentence, self.task.vocabulary.tokenizer, "tokens")
-        return traced_classes(best, self.task_name, source, groups, self.task.vocabulary.classes, top)
+        return traced_classes(
+            best, self.task_name, source, groups=groups, classes=self.task.vocabulary.classes, top=top
+        )
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """See `Loaded.nbest_arguments`."""
@@ -127,6 +129,7 @@ def traced_classes(
     best: ClassPrediction,
     task: str,
     source: Source,
+    *,
     groups: Sequence[Sequence[int]],
     classes: Sequence[str],
     top: int,

@@ -119,6 +119,7 @@ def generate(
     model: LanguageModel,
     search: Search,
     beginning: Sequence[int],
+    *,
     count: int,
     length: int,
     compute: Compute,
@@ -265,6 +266,8 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
         """See `SplitEvaluator.evaluation`."""
         generated = []
         if self.samples:
-            hypotheses = generate(self.model, self.search, (), self.samples, self.length, self.compute)
+            hypotheses = generate(
+                self.model, self.search, (), count=self.samples, length=self.length, compute=self.compute
+            )
             generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in hypotheses]
         return Evaluation(self.values(measurement), measurement, outputs, generated)

@@ -125,10 +125,10 @@ class LoadedLanguageModel(Loaded):
                 self.model,
                 task.parts.search(),
                 begun,
-                count,
-                task.generated_length,
-                self.compute,
-                first + len(found),
+                count=count,
+                length=task.generated_length,
+                compute=self.compute,
+                first=first + len(found),
             )
             found += [
                 [

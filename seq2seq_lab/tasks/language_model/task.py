@@ -145,7 +145,11 @@ class LanguageModelTask(SentenceTask):
         ids = {name: SentenceTokens(tokens[name]) for name in texts}
         splits = evaluation_splits(LanguageModelSplit, texts, ids, limit)
         training: TrainingSplit = TrainingExamples(
-            train.epoch, SentenceBatches, self.settings.batch_size, self.settings.batch_unit, self.seed
+            train.epoch,
+            SentenceBatches,
+            batch_size=self.settings.batch_size,
+            unit=self.settings.batch_unit,
+            seed=self.seed,
         )
         if self.carried is not None:
             training = TrainingStreams(train.epoch, self.settings.batch_size, self.chunk_length)

@@ -82,7 +82,7 @@ def predictable_counts(tokens: Ragged) -> Tensor:
 
 
 def mask(
-    tokens: Ragged, masking: Masking, size: int, seed: int, epoch: int, follows: Tensor | None = None
+    tokens: Ragged, masking: Masking, size: int, *, seed: int, epoch: int, follows: Tensor | None = None
 ) -> MaskedTokens:
     """Return texts with masked tokens, a function of (seed, epoch, text, position).
 

@@ -134,7 +134,9 @@ class MaskedLanguageModelTask(SentenceTask):
         def training(epoch: int) -> MaskedTokens:
             return self._masked(tokens, pairs, self.masking, self.seed, epoch)[0]
 
-        train = TrainingExamples(training, MaskedBatches, self.settings.batch_size, "sentences", self.seed)
+        train = TrainingExamples(
+            training, MaskedBatches, batch_size=self.settings.batch_size, unit="sentences", seed=self.seed
+        )
         texts, ids = dict[str, Sentences](), dict[str, MaskedTokens]()
         fixed = replace(self.masking, masked=1.0, random=0.0)
         for name in ("validation", "test"):
@@ -182,7 +184,7 @@ class MaskedLanguageModelTask(SentenceTask):
         if pairs is not None:
             second, follows = pairs.draw(seed, epoch)
             tokens = joined(tokens, pairs.firsts, second)
-        return mask(tokens, masking, size, seed, epoch, follows), second
+        return mask(tokens, masking, size, seed=seed, epoch=epoch, follows=follows), second
 
     def save(self, folder: Path) -> None:
         super().save(folder)

@@ -271,7 +271,7 @@ class LoadedTranslation(Loaded):
 
         store = training_states(self, state, limit)
         word, following = (name(sentence, token) for token in pairs[step])
-        return neighbors(store, state, step, state_D, (word, following), count, name)
+        return neighbors(store, state, step, state_D, pair=(word, following), count=count, names=name)
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
         """See `Loaded.questions`."""

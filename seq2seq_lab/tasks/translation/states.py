@@ -75,7 +75,7 @@ def _write(run: Any, kind: StateKind, limit: int, fingerprint: str, folder: Path
     rows = [per_pair[i] for i in chosen.tolist()]
     with progress_bar("Training states") as advance:
         parts = _parts(run, kind, text, plan_evaluation(text, run.task.eval_batch_size))
-        write_store(folder, sentences, rows, parts, int(lengths.sum()), advance)
+        write_store(folder, sentences, rows=rows, parts=parts, all_states=int(lengths.sum()), advance=advance)
 
 
 def _parts(

@@ -209,9 +209,9 @@ class TranslationTask(Task):
             train=TrainingExamples(
                 text.epoch,
                 partial(BatchMaker, pad_to=pad_to),
-                settings.batch_size,
-                settings.batch_unit,
-                self.seed,
+                batch_size=settings.batch_size,
+                unit=settings.batch_unit,
+                seed=self.seed,
                 pad_to=pad_to,
             ),
             validation=validation,
@@ -287,7 +287,14 @@ class TranslationTask(Task):
             ("source", model.source_embedding, pair.source, text.source),
             ("target", model.target_embedding, pair.target, text.target),
         ):
-            load_vectors(self.parts, side, embedding, model.target_dropout.scale, tokenizer, ids.tokens)
+            load_vectors(
+                self.parts,
+                side,
+                embedding,
+                scale=model.target_dropout.scale,
+                tokenizer=tokenizer,
+                tokens=ids.tokens,
+            )
 
     def describe(self) -> None:
         describe(self.corpus, self.tokenized)

@@ -84,7 +84,7 @@ def test_word_vectors_are_those_of_the_words_with_an_embedding(
     embedding = Embedding(made.size - 2, 2, 2, frozen=False, extended=True)
     (ids,) = made.encode([SOURCE])
     with caplog.at_level("INFO"):
-        load_vectors(parts, "source", embedding, 1.0, made, torch.tensor(ids))
+        load_vectors(parts, "source", embedding, scale=1.0, tokenizer=made, tokens=torch.tensor(ids))
     zoe, met, *_ = ids
     assert embedding(torch.tensor(met)).tolist() == [1, 2]
     assert torch.equal(embedding(torch.tensor(zoe)), embedding(torch.tensor(UNK)))

@@ -137,8 +137,8 @@ def test_training(
         data=TrainingExamples(
             lambda epoch: tokenized.train,
             partial(BatchMaker, pad_to=pad_to),
-            whole.task["batch_size"],
-            "sentences",
+            batch_size=whole.task["batch_size"],
+            unit="sentences",
             seed=1,
             pad_to=pad_to,
         ),
