@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.analyze.common import (
     add_question,
@@ -21,6 +21,9 @@ from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
 from seq2seq_lab.metrics.texts import named_groups
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import TextTable, print_table
+
+if TYPE_CHECKING:
+    from seq2seq_lab.analysis.comparison import Explained
 
 NOTE = (
     "Means over the target tokens ± 95% intervals (bootstrap over sentences). In the pictures of sentences each row is "
@@ -91,8 +94,6 @@ def attribute(options: argparse.Namespace) -> None:
         UserError: an unknown method, one that the model does not have, another precision than float32, or `--outputs` of
             a run without outputs.
     """
-    import torch
-
     from seq2seq_lab.analysis import attributions, comparison
 
     require(
@@ -110,33 +111,12 @@ def attribute(options: argparse.Namespace) -> None:
     if options.outputs:
         split = with_outputs(run, split)
         groups = groups_of_outputs(run, split)
-    count = len(split.text)
-    questions = run.questions(split)
-    methods = methods or attributions.methods_of(questions(0))
-    random_questions = None
-    if options.random_weights:
-        torch.manual_seed(options.seed)
-        asked = run.questions(split, run.task.model().to(run.device).eval())
-        random_questions = [asked(index) for index in range(count)]
-    gold = getattr(split.text, "gold", None)
-    influences = None
-    if options.counterfactuals:
-        influences = influences_of(run, split, 1, options.seed)
+    methods = methods or attributions.methods_of(run.questions(split)(0))
     explained = []
     with progress_bar("Attributions") as advance:
-        for one in comparison.explain(
-            map(questions, range(count)),
-            methods,
-            gold=gold,
-            influences=influences,
-            against=options.against,
-            random_questions=random_questions,
-            how=options.delete,
-            greedy=options.greedy,
-            seed=options.seed,
-        ):
+        for one in explained_pairs(run, split, methods, options):
             explained.append(one)
-            advance(len(explained), count)
+            advance(len(explained), len(split.text))
             if options.format == "jsonl":
                 print_visible(json.dumps(one.as_json(), ensure_ascii=False))
     found = comparison.means(explained)
@@ -170,6 +150,32 @@ def attribute(options: argparse.Namespace) -> None:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
     if options.random_weights:
         print_prose(comparison.ABOUT_INSENSITIVE)
+
+
+def explained_pairs(
+    run: Any, split: Any, methods: Sequence[str], options: argparse.Namespace
+) -> Iterator["Explained"]:
+    """Yield the attributions and the measures of each pair of a split."""
+    import torch
+
+    from seq2seq_lab.analysis import comparison
+
+    numbers = range(len(split.text))
+    random_questions = None
+    if options.random_weights:
+        torch.manual_seed(options.seed)
+        random_questions = [*map(run.questions(split, run.task.model().to(run.device).eval()), numbers)]
+    return comparison.explain(
+        map(run.questions(split), numbers),
+        methods,
+        gold=getattr(split.text, "gold", None),
+        influences=influences_of(run, split, 1, options.seed) if options.counterfactuals else None,
+        against=options.against,
+        random_questions=random_questions,
+        how=options.delete,
+        greedy=options.greedy,
+        seed=options.seed,
+    )
 
 
 def groups_of_references(split: Any) -> dict[str, dict[str, list[int]]]:

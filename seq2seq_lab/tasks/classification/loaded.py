@@ -152,35 +152,30 @@ def traced_classes(
     entropy = -math.fsum(
         value * one for value, one in zip(best.probabilities.values(), log_probs, strict=True)
     )
+    ids = [index_of[name] for name in best.probabilities]
+    of_best = attention_fields(source, inner, best.weights[None], [[0]])
     outputs = [
         Output(
             text=name,
-            tokens=[Token(id=index_of[name], text=name, kind="word", word=0)],
+            tokens=[Token(id=index, text=name, kind="word", word=0)],
             words=[name],
             word_log_probs=[log_prob],
             log_probs=[log_prob],
             ranks=[rank],
             entropies=[entropy],
             log_prob=log_prob,
-            score=probability,
+            score=best.probabilities[name],
             ended=True,
             leaf=None,
-            **(attention_fields(source, inner, best.weights[None], [[0]]) if rank == 1 else {}),
+            **(of_best if rank == 1 else {}),
         )
-        for rank, ((name, probability), log_prob) in enumerate(
-            zip(best.probabilities.items(), log_probs, strict=True), start=1
+        for rank, (index, name, log_prob) in enumerate(
+            zip(ids, best.probabilities, log_probs, strict=True), start=1
         )
     ]
     likely = [
-        Alternative(
-            id=index_of[one.text],
-            text=one.text,
-            kind="word",
-            log_prob=one.log_prob,
-            word=one.text,
-            pieces=[one.text],
-        )
-        for one in outputs[:top]
+        Alternative(id=index, text=text, kind="word", log_prob=log_prob, word=text, pieces=[text])
+        for index, text, log_prob in zip(ids[:top], best.probabilities, log_probs, strict=False)
     ]
     return Traced(
         task=task,
