@@ -75,6 +75,10 @@ def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
             assert {answer[0] for answer in answers} == {sign}
         else:
             assert {*answers} == {"equal"}, pair
+    columns = len(heads) - 1
+    assert found["answers"][-1] == (
+        f"- {15 * columns} answers: {10 * columns} equal, {5 * columns} different, 0 not decided"
+    )
     assert len(rows_of(found["tested"])) == 2 + 6
     assert len(rows_of(found["described"])) == 2 + 24
     assert [row[1] for row in rows_of(found["methods"])[2:]] == [
@@ -82,7 +86,11 @@ def test_each_pair_of_tested_cells_has_an_answer(lines: list[Line]) -> None:
     ]
     for _, _, different, equal, *_ in rows_of(found["errors"])[2:]:
         assert float(different.rstrip("%")) < 10
-        assert equal == "100.0%"
+        assert equal == "100.0% (100.0%)"
+    runs = sum(len(cell.seeds) for cell in explanation.tested_cells())
+    # The AER of attention is the lowest; the columns of all methods have the same distribution.
+    assert [row[4] for row in rows_of(found["methods"])[2:]] == ["", *["0"] * 5]
+    assert all(0 < int(row[5]) < runs for row in rows_of(found["methods"])[3:])
     of_second = rows_of(found["second"])
     assert of_second[0] == heads_of(found["tested"])
     assert [row[:2] for row in of_second[2:]] == [
