@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.interventions import BY_DEFAULT, Scope, Tokens, intervene
+from seq2seq_lab.analysis.interventions import BY_DEFAULT, Scope, TokenEffects, intervene
 from seq2seq_lab.analysis.plain import Plain
 from seq2seq_lab.errors import require
 
@@ -24,7 +24,7 @@ class TokenEffect:
 
     kind: str
     scope: str
-    tokens: Tokens
+    tokens: TokenEffects
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ COLUMNS = ("kept", "log_prob_change", "total_variation", "jensen_shannon")
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenEffects:
     """The predictions of N target tokens under one change.
 
     Attributes:
@@ -95,7 +95,7 @@ class Effect:
         tokens: the number of tokens to which the change applies.
         left_out: the number of the others.
         kept: the share of predictions that stay the same.
-        log_prob_change, total_variation, jensen_shannon: means; see `Tokens`.
+        log_prob_change, total_variation, jensen_shannon: means; see `TokenEffects`.
         confidence: half widths of 95% intervals, by the name of the mean (bootstrap over sentences).
         by_largest: the median of `Tokens.median_variation` by the largest weight, as (lower limit, upper limit, tokens,
             median).
@@ -125,7 +125,7 @@ def intervene(
     weights: Sequence[Tensor] | None = None,
     permutations: int = 1,
     **options: Any,
-) -> dict[tuple[str, str], Tokens]:
+) -> dict[tuple[str, str], TokenEffects]:
     """Return the predictions of the tokens of given outputs, by (kind, scope).
 
     Args:
@@ -224,7 +224,7 @@ def _run_batch(
     counts: Sequence[int],
     permutations: int,
 ) -> Iterator[tuple[tuple[str, str], list[npt.NDArray[Any]]]]:
-    """Yield the columns [B, T] of `Tokens` up to `median_variation`, by (kind, scope)."""
+    """Yield the columns [B, T] of `TokenEffects` up to `median_variation`, by (kind, scope)."""
     columns: dict[tuple[str, str], list[tuple[Tensor, ...]]] = {
         (kind, scope): [] for scope in scopes for kind in changed
     }
@@ -386,11 +386,11 @@ def classes_of(forced: Forced, i: int, gold: Gold | None) -> list[str]:
     return [*found, "end"]
 
 
-def _tokens(parts: Sequence[Sequence[Any]]) -> Tokens:
+def _tokens(parts: Sequence[Sequence[Any]]) -> TokenEffects:
     kept, change, variation, divergence, largest, median, applies, classes, sentence = zip(
         *parts, strict=True
     )
-    return Tokens(
+    return TokenEffects(
         kept=np.concatenate(kept).astype(np.bool_),
         log_prob_change=np.concatenate(change).astype(np.float64),
         total_variation=np.concatenate(variation).astype(np.float64),
@@ -403,7 +403,7 @@ def _tokens(parts: Sequence[Sequence[Any]]) -> Tokens:
     )
 
 
-def effects(found: Mapping[tuple[str, str], Tokens]) -> list[Effect]:
+def effects(found: Mapping[tuple[str, str], TokenEffects]) -> list[Effect]:
     """Return the effects by kind, scope and class of words; of `step` also the union of Moradi et al. 2019."""
     rows = [one for (kind, scope), tokens in found.items() for one in _effects(kind, scope, tokens)]
     united = [found[kind, "step"] for kind in UNITED if (kind, "step") in found]
@@ -422,7 +422,7 @@ def _share_only(effect: Effect) -> Effect:
     return replace(effect, confidence=confidence, by_largest=(), **none)
 
 
-def _effects(kind: str, scope: str, tokens: Tokens) -> Iterator[Effect]:
+def _effects(kind: str, scope: str, tokens: TokenEffects) -> Iterator[Effect]:
     masks = dict(masks_of_classes(tokens.classes))
     if "function" in masks:
         masks[WITHOUT_CONTENT] = np.isin(tokens.classes, ("function", "punctuation", "end"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from seq2seq_lab.analysis.traced import Columns, SearchSettings, Source, Token, TokenKind
+from seq2seq_lab.analysis.traced import Columns, SearchSettings, Token, TokenKind, TracedSource
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer
 from seq2seq_lab.data.words import is_letter, is_unspaced, words
 from seq2seq_lab.errors import UserError, require
@@ -77,7 +77,7 @@ class SearchInput:
     """
 
     task: str
-    source: Source
+    source: TracedSource
     groups: Sequence[Sequence[int]]
     batch: Callable[[int], Any]
     model: Any
@@ -136,7 +136,9 @@ class SearchInput:
         return found
 
 
-def text_source(line: str, tokenizer: Tokenizer, columns: Columns | None) -> tuple[Source, list[list[int]]]:
+def text_source(
+    line: str, tokenizer: Tokenizer, columns: Columns | None
+) -> tuple[TracedSource, list[list[int]]]:
     """Return a line of text as a source, and the columns of its attention weights by word column.
 
     Args:
@@ -168,7 +170,7 @@ def text_source(line: str, tokenizer: Tokenizer, columns: Columns | None) -> tup
     elif columns == "turns":
         column_names = word_column_names = [line[start:end].strip() for start, end in tokenizer.units(line)]
         groups = [[turn] for turn in range(len(column_names))]
-    source = Source(
+    source = TracedSource(
         text=line,
         tokens=tokens,
         words=names,

@@ -41,7 +41,7 @@ class Token:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class TracedSource:
     """The input.
 
     Attributes:
@@ -82,7 +82,7 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
+class TracedOutput:
     """An output of the search.
 
     Attributes:
@@ -145,7 +145,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class TracedStep:
     """The prediction of one token of the best output.
 
     Attributes:
@@ -252,8 +252,8 @@ class Changed:
 
     change: Change
     scope: str
-    before: Output
-    before_steps: list[Step]
+    before: TracedOutput
+    before_steps: list[TracedStep]
     words: list[WordPair]
     old_log_probs: tuple[float, float]
     new_log_probs: tuple[float, float]
@@ -298,11 +298,11 @@ class Traced(Plain):
     """
 
     task: str
-    source: Source
+    source: TracedSource
     search: SearchSettings | None
     prefix: list[Token]
-    outputs: list[Output]
-    steps: list[Step]
+    outputs: list[TracedOutput]
+    steps: list[TracedStep]
     tree: list[TreeNode]
     no_attention: str | None
     changed: Changed | None = None
@@ -312,6 +312,6 @@ class Traced(Plain):
     record: "SearchTrace | None" = field(default=None, repr=False, compare=False, metadata=HIDDEN)
 
     @property
-    def best(self) -> Output:
+    def best(self) -> TracedOutput:
         """The best output."""
         return self.outputs[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import parse_kind, word_positions
 from seq2seq_lab.analysis.search_input import SearchInput
-from seq2seq_lab.analysis.traced import Change, Changed, Output, Traced, WordPair
+from seq2seq_lab.analysis.traced import Change, Changed, Traced, TracedOutput, WordPair
 from seq2seq_lab.analysis.tracing import TOP, output_of, search_copies, steps_of, traced
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.tokenizers import PAD, SOS
@@ -179,7 +179,9 @@ def with_change(given: SearchInput, change: Change, reached: _Reached, copies: i
     return replace(given, model=model, encoded=EncodedModel(model, batch, started))
 
 
-def _log_probs(both: SearchInput, reached: _Reached, old: Output, new: Output) -> tuple[float, float]:
+def _log_probs(
+    both: SearchInput, reached: _Reached, old: TracedOutput, new: TracedOutput
+) -> tuple[float, float]:
     """Return the log-probability of the old output with the change, and that of the new one without it.
 
     Args:

@@ -14,12 +14,12 @@ from seq2seq_lab.analysis.traced import (
     Alternative,
     Floats,
     Link,
-    Output,
-    Source,
     State,
-    Step,
     Token,
     Traced,
+    TracedOutput,
+    TracedSource,
+    TracedStep,
     TreeNode,
 )
 from seq2seq_lab.data.tokenizers import EOS
@@ -103,7 +103,7 @@ def traced(
     *,
     prefix: Sequence[int],
     maps: bool,
-    known: Sequence[Step] = (),
+    known: Sequence[TracedStep] = (),
 ) -> Traced:
     """Return the trace of the first sentence of a search; see `trace`.
 
@@ -169,7 +169,9 @@ def _tree(given: SearchInput, levels: Sequence[Sequence[Node]], forced: int) -> 
     return nodes
 
 
-def steps_of(given: SearchInput, path: Sequence[Node], forced: int, known: Sequence[Step] = ()) -> list[Step]:
+def steps_of(
+    given: SearchInput, path: Sequence[Node], forced: int, known: Sequence[TracedStep] = ()
+) -> list[TracedStep]:
     """Return the steps of an output.
 
     Args:
@@ -180,7 +182,7 @@ def steps_of(given: SearchInput, path: Sequence[Node], forced: int, known: Seque
     return [
         replace(known[step], forced=step < forced)
         if step < len(known)
-        else Step(
+        else TracedStep(
             step=step,
             token=node.token,
             forced=step < forced,
@@ -201,7 +203,7 @@ def _token(given: SearchInput, token: int, word: int | None) -> Token:
     return Token(id=token, text=text, kind=kind, word=word)
 
 
-def output_of(given: SearchInput, found: Hypothesis, path: Sequence[Node], leaf: int | None) -> Output:
+def output_of(given: SearchInput, found: Hypothesis, path: Sequence[Node], leaf: int | None) -> TracedOutput:
     """Return an output of the search.
 
     Args:
@@ -216,7 +218,7 @@ def output_of(given: SearchInput, found: Hypothesis, path: Sequence[Node], leaf:
     word_of = {token: word for word, (_, group) in enumerate(groups) for token in group}
     log_probs = [node.token_log_prob for node in path[1:]]
     weights = attention_fields(given.source, given.groups, found.weights_TS, [group for _, group in groups])
-    return Output(
+    return TracedOutput(
         text=text.replace("\n", " ").replace("\r", " "),
         tokens=[_token(given, token, word_of.get(i)) for i, token in enumerate(ids)],
         words=[text[start:end] for (start, end), _ in groups],
@@ -233,9 +235,12 @@ def output_of(given: SearchInput, found: Hypothesis, path: Sequence[Node], leaf:
 
 
 def attention_fields(
-    source: Source, groups: Sequence[Sequence[int]], weights_TS: Floats | None, rows: Sequence[Sequence[int]]
+    source: TracedSource,
+    groups: Sequence[Sequence[int]],
+    weights_TS: Floats | None,
+    rows: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
-    """Return the fields of `Output` about attention.
+    """Return the fields of `TracedOutput` about attention.
 
     Args:
         groups: the columns of each word column of the source.

@@ -24,7 +24,7 @@ Unit = Literal["sentences", "tokens"]
 StepPlan = list[Index]
 
 
-class Examples(Protocol):
+class ExampleSizes(Protocol):
     """The sizes of N examples, such as those of a `TokenizedText`."""
 
     @property
@@ -39,7 +39,7 @@ class Examples(Protocol):
 
 
 def plan_epoch(
-    examples: Examples, batch_size: int, unit: Unit, *, seed: int, epoch: int, pad_to: int = 1
+    examples: ExampleSizes, batch_size: int, unit: Unit, *, seed: int, epoch: int, pad_to: int = 1
 ) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the indices of examples.
 
@@ -84,7 +84,7 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
     return own
 
 
-def plan_evaluation(examples: Examples, batch_size: int) -> list[Index]:
+def plan_evaluation(examples: ExampleSizes, batch_size: int) -> list[Index]:
     """Return batches of at most `batch_size` examples of similar length; every example occurs once.
 
     Unlike in training, the lengths of a batch may differ. A search takes as many steps for a small batch as for a

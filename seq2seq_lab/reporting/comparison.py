@@ -22,7 +22,7 @@ from seq2seq_lab.reporting.distances import (
     LineDistances,
     line_distances,
 )
-from seq2seq_lab.reporting.group_tests import Difference, Pair, Tests
+from seq2seq_lab.reporting.group_tests import GroupDifference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import Group, differing, find_runs, group_runs
 from seq2seq_lab.runtime import console
@@ -66,7 +66,7 @@ class Line:
 
     group: Group
     base: Group | None
-    difference: Difference | None
+    difference: GroupDifference | None
     p_models: float | None
     top: bool
 
@@ -98,7 +98,7 @@ class Table:
     margin: float | None
     chosen: bool
     warnings: tuple[str, ...]
-    pairs: dict[Pair, Difference]
+    pairs: dict[Pair, GroupDifference]
     skipped: tuple[str, ...] = ()
     distances: Mapping[Group, LineDistances] = field(default_factory=dict)
     distance_note: str = ""
@@ -405,13 +405,13 @@ def difference_cell(table: Table, line: Line, name: str, digits: int | None = No
     return difference_text(found, with_digits(table.metrics[table.metric].format, digits))
 
 
-def difference_text(found: Difference, form: str) -> str:
+def difference_text(found: GroupDifference, form: str) -> str:
     """Return a difference with its interval, in a number format."""
     ends = (found.value - found.half_width, found.value + found.half_width)
     return f"{found.value:+{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
 
 
-def seeds_text(difference: Difference) -> str:
+def seeds_text(difference: GroupDifference) -> str:
     """Return the number of seeds that would decide a difference; "–" if it is decided or not tested."""
     if not difference.open:
         return "–"

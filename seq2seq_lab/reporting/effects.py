@@ -10,7 +10,7 @@ from itertools import combinations
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS
 from seq2seq_lab.reporting.advice import Advice, training_command
 from seq2seq_lab.reporting.comparison import Table, difference_text, p_text
-from seq2seq_lab.reporting.group_tests import Difference
+from seq2seq_lab.reporting.group_tests import GroupDifference
 from seq2seq_lab.reporting.naming import joint_settings
 from seq2seq_lab.reporting.runs import Group
 
@@ -33,7 +33,7 @@ class Effect:
     worse: Group
     better: Group
     value: float
-    difference: Difference | None
+    difference: GroupDifference | None
 
     def cells(self, table: Table) -> list[str]:
         """Return the texts of a row below `HEADS`."""
@@ -96,7 +96,7 @@ def next_steps(table: Table) -> Iterator[Advice]:
     )
 
 
-def _undecided(table: Table, better: Group, group: Group, found: Difference) -> Advice:
+def _undecided(table: Table, better: Group, group: Group, found: GroupDifference) -> Advice:
     difference = difference_text(found, table.metrics[table.metric].format)
     reason = f"The difference of {group.label} from {better.label} ({difference}) is not decided."
     if found.seeds is None:

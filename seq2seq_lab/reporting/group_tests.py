@@ -25,7 +25,7 @@ Pair = tuple[Group, Group]  # a baseline and another group
 
 
 @dataclass(frozen=True)
-class Difference:
+class GroupDifference:
     """The difference between the means of two lines, over seeds and test examples.
 
     Attributes:
@@ -112,9 +112,9 @@ class Tests:
         return self.test_sets[test_set][0]
 
     @functools.cached_property
-    def pairs(self) -> dict[Pair, Difference]:
+    def pairs(self) -> dict[Pair, GroupDifference]:
         """The differences of all pairs of groups with two or more runs and one test set; p is not corrected."""
-        found: dict[Pair, Difference] = {}
+        found: dict[Pair, GroupDifference] = {}
         for groups in self.test_sets.values():
             several = [group for group in groups if len(self.usable[group]) > 1]
             if len(several) < 2:
@@ -132,7 +132,7 @@ class Tests:
             for (one, other), value, half_width, p, seeds, within in zip(*columns, strict=True):
                 is_tested = min(len(one.runs), len(other.runs)) >= LEAST_TESTED
                 equal = within if is_tested and self.margin is not None else None
-                found[one, other] = Difference(value, half_width, p if is_tested else None, seeds, equal)
+                found[one, other] = GroupDifference(value, half_width, p if is_tested else None, seeds, equal)
                 found[other, one] = replace(found[one, other], value=-value)
         return found
 
@@ -147,21 +147,21 @@ class Tests:
             return sum(math.comb(count, 2) for count in counts.values())
         return max(1, counts[self.base.runs[0].test_set] - 1)
 
-    def corrected(self, pairs: Mapping[Pair, Difference]) -> dict[Pair, Difference]:
+    def corrected(self, pairs: Mapping[Pair, GroupDifference]) -> dict[Pair, GroupDifference]:
         """Return the differences with p-values that are corrected for the number of tests."""
         tested = {pair: one.p for pair, one in pairs.items() if one.p is not None}
         p_values = dict(zip(tested, holm(list(tested.values())), strict=True))
         return {pair: replace(one, p=p_values.get(pair)) for pair, one in pairs.items()}
 
     @functools.cached_property
-    def all_corrected(self) -> dict[Pair, Difference]:
+    def all_corrected(self) -> dict[Pair, GroupDifference]:
         """The differences of all pairs, the better group first, corrected for all of them."""
         positions = {group: position for position, group in enumerate(self.ordered)}
         return self.corrected(
             {pair: one for pair, one in self.pairs.items() if positions[pair[0]] < positions[pair[1]]}
         )
 
-    def differences(self) -> tuple[dict[Pair, Difference], int]:
+    def differences(self) -> tuple[dict[Pair, GroupDifference], int]:
         """Return the differences from the baselines, and the number of comparisons that they are corrected for."""
         if self.base is None:
             every = self.all_corrected

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Examples, Index, StepPlan, Unit, plan_epoch, plan_evaluation
+from seq2seq_lab.data.batching import ExampleSizes, Index, StepPlan, Unit, plan_epoch, plan_evaluation
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import EpochPlan, Parts, Task, TaskData
@@ -65,11 +65,11 @@ class TrainingExamples:
         self.unit: Unit = unit
         self.seed = seed
         self.pad_to = pad_to
-        self._on_device: tuple[Examples, torch.device, MakeBatch] | None = None
+        self._on_device: tuple[ExampleSizes, torch.device, MakeBatch] | None = None
 
     def epoch(self, index: int, device: torch.device) -> ExamplePlan:
         """Return the plan of an epoch, counted from 0."""
-        examples: Examples = self.examples(index)
+        examples: ExampleSizes = self.examples(index)
         if self._on_device is None or self._on_device[0] is not examples or self._on_device[1] != device:
             self._on_device = None  # the examples of one epoch at a time are on the device
             self._on_device = examples, device, self.batches(examples, device)

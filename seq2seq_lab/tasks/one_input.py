@@ -15,7 +15,7 @@ from seq2seq_lab.analysis.interventions import Scope
 from seq2seq_lab.analysis.neighbors import LIMIT, Neighbors, StateKind
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
-from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Source, Traced
+from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced, TracedSource
 from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -83,7 +83,7 @@ class OneInput:
         self,
         changes: Sequence[str],
         batch: Callable[[int], Any],
-        describe: Callable[[EncodedModel], tuple[Source, Sequence[Sequence[int]]]],
+        describe: Callable[[EncodedModel], tuple[TracedSource, Sequence[Sequence[int]]]],
         tokenizer: Tokenizer | None = None,
         **fields: Any,
     ) -> SearchInput:

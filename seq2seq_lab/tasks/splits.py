@@ -25,8 +25,8 @@ class Text(Protocol):
         ...
 
 
-class Tokens(Protocol):
-    """The tokenized examples of a split; see also `data.batching.Examples`."""
+class TokenizedExamples(Protocol):
+    """The tokenized examples of a split; see also `data.batching.ExampleSizes`."""
 
     def select(self, index: Tensor) -> Self:
         """Return some examples, in the order of the index."""
@@ -34,7 +34,7 @@ class Tokens(Protocol):
 
 
 AnyText = TypeVar("AnyText", bound=Text)
-AnyTokens = TypeVar("AnyTokens", bound=Tokens)
+AnyTokens = TypeVar("AnyTokens", bound=TokenizedExamples)
 AnySplit = TypeVar("AnySplit", bound="TextSplit[Any, Any]")
 
 

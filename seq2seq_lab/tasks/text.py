@@ -96,7 +96,7 @@ def _read_classes(path: Path) -> list[str]:
     return found
 
 
-class Corpus(Protocol):
+class CorpusSplits(Protocol):
     """The examples of a data set in splits, as texts or with texts.
 
     Attributes:
@@ -112,7 +112,7 @@ class Corpus(Protocol):
 
 
 def corpus_record(
-    corpus: Corpus, hashes: Mapping[str, str], tests: Mapping[str, str], fingerprint: str | None = None
+    corpus: CorpusSplits, hashes: Mapping[str, str], tests: Mapping[str, str], fingerprint: str | None = None
 ) -> dict[str, Any]:
     """Return the entries of `run.json` for a corpus; see `Task.data_record`.
 

@@ -22,7 +22,7 @@ from seq2seq_lab.analysis.interventions import (
     UNION,
     UNITED,
     WITHOUT_CONTENT,
-    Tokens,
+    TokenEffects,
     effects,
     free,
     gold_weights,
@@ -366,7 +366,7 @@ def test_means_intervals_and_bins() -> None:
     generator = np.random.default_rng(0)
     columns = generator.random((4, 200))
     changed = generator.random(200) < 0.8
-    tokens = Tokens(
+    tokens = TokenEffects(
         kept=columns[0] < 0.3,
         log_prob_change=-columns[1],
         total_variation=columns[2],

@@ -13,7 +13,7 @@ import torch
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask_image
 from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput
-from seq2seq_lab.analysis.traced import Source
+from seq2seq_lab.analysis.traced import TracedSource
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import png_address, rgb
 from seq2seq_lab.data.ragged import Ragged
@@ -68,11 +68,11 @@ class LoadedCaptioner(Loaded):
         )
         batches, attends = CaptionBatches(examples, self.device), self.model.attends
 
-        def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
+        def describe(encoded: EncodedModel) -> tuple[TracedSource, list[list[int]]]:
             rows, columns = self.task.grid
             names = [f"{row}, {column}" for row in range(rows) for column in range(columns)]
             address = png_address(rgb(images[0]))
-            source = Source(text=str(sentence), grid=(rows, columns), image=address)
+            source = TracedSource(text=str(sentence), grid=(rows, columns), image=address)
             if not attends:
                 return source, []
             regions = replace(source, columns="regions", column_names=names, word_column_names=names)

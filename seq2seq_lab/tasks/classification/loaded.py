@@ -12,7 +12,7 @@ import torch
 
 from seq2seq_lab.analysis.questions import Question, ask_class
 from seq2seq_lab.analysis.search_input import text_source
-from seq2seq_lab.analysis.traced import Alternative, Output, Source, Step, Token, Traced
+from seq2seq_lab.analysis.traced import Alternative, Token, Traced, TracedOutput, TracedSource, TracedStep
 from seq2seq_lab.analysis.tracing import TOP, attention_fields
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.errors import UserError
@@ -128,7 +128,7 @@ class LoadedClassifier(Loaded):
 def traced_classes(
     best: ClassPrediction,
     task: str,
-    source: Source,
+    source: TracedSource,
     *,
     groups: Sequence[Sequence[int]],
     classes: Sequence[str],
@@ -155,7 +155,7 @@ def traced_classes(
     ids = [index_of[name] for name in best.probabilities]
     of_best = attention_fields(source, inner, best.weights[None], [[0]])
     outputs = [
-        Output(
+        TracedOutput(
             text=name,
             tokens=[Token(id=index, text=name, kind="word", word=0)],
             words=[name],
@@ -183,7 +183,7 @@ def traced_classes(
         search=None,
         prefix=[],
         outputs=outputs,
-        steps=[Step(step=0, token=outputs[0].tokens[0].id, forced=False, entropy=entropy, top=likely)],
+        steps=[TracedStep(step=0, token=outputs[0].tokens[0].id, forced=False, entropy=entropy, top=likely)],
         tree=[],
         no_attention=None if best.attends else SALIENCY,
     )

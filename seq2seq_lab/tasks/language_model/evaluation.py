@@ -58,7 +58,7 @@ class LanguageModelOutputs:
 
 
 @dataclass(frozen=True)
-class Evaluation(evaluation.Evaluation):
+class LanguageModelEvaluation(evaluation.Evaluation):
     """The result of evaluating a split.
 
     Attributes:
@@ -262,7 +262,7 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
 
     def evaluation(
         self, results: object, outputs: LanguageModelOutputs, measurement: Measurement, final: bool
-    ) -> Evaluation:
+    ) -> LanguageModelEvaluation:
         """See `SplitEvaluator.evaluation`."""
         generated = []
         if self.samples:
@@ -270,4 +270,4 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
                 self.model, self.search, (), count=self.samples, length=self.length, compute=self.compute
             )
             generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in hypotheses]
-        return Evaluation(self.values(measurement), measurement, outputs, generated)
+        return LanguageModelEvaluation(self.values(measurement), measurement, outputs, generated)

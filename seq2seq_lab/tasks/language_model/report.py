@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq_lab.tasks.language_model.evaluation import Evaluation, LanguageModelSplit
+from seq2seq_lab.tasks.language_model.evaluation import LanguageModelEvaluation, LanguageModelSplit
 from seq2seq_lab.tasks.report import Examples, Report
 
 COLUMNS = {
@@ -16,13 +16,13 @@ COLUMNS = {
 NOTE = "The score is the log-probability of the sentence in nats."
 
 
-def validation_report(evaluation: Evaluation) -> Report:
+def validation_report(evaluation: LanguageModelEvaluation) -> Report:
     """Return the generated sentences."""
     rows = [{"sentence": text, "log-probability": f"{value:.2f}"} for text, value in evaluation.generated]
     return Report(examples=Examples(name="generated", rows=rows, columns={}))
 
 
-def end_report(split: LanguageModelSplit, evaluation: Evaluation) -> Report:
+def end_report(split: LanguageModelSplit, evaluation: LanguageModelEvaluation) -> Report:
     """Return the log-probability of each sentence and of its ungrammatical form, and the generated sentences."""
     generated = "".join(f"{text}\n" for text, _ in evaluation.generated)
     return Report(
@@ -33,7 +33,7 @@ def end_report(split: LanguageModelSplit, evaluation: Evaluation) -> Report:
     )
 
 
-def sentence_rows(split: LanguageModelSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
+def sentence_rows(split: LanguageModelSplit, evaluation: LanguageModelEvaluation) -> list[dict[str, Any]]:
     """Return a row for each sentence of a split."""
     outputs, contrasts = evaluation.outputs, split.text.contrasts or [None] * len(split.text)
     rows = []

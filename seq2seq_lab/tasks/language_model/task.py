@@ -34,7 +34,7 @@ from seq2seq_lab.tasks.language_model.data import (
     TrainingSentences,
 )
 from seq2seq_lab.tasks.language_model.evaluation import (
-    Evaluation,
+    LanguageModelEvaluation,
     LanguageModelEvaluator,
     LanguageModelSplit,
     ScoredSentences,
@@ -223,7 +223,9 @@ class LanguageModelTask(SentenceTask):
             )
             yield Baseline(name, f"{name} model of tokens", measurement)
 
-    def report(self, split: LanguageModelSplit, evaluation: Evaluation, step: int | None) -> Report:
+    def report(
+        self, split: LanguageModelSplit, evaluation: LanguageModelEvaluation, step: int | None
+    ) -> Report:
         return end_report(split, evaluation) if step is None else validation_report(evaluation)
 
     def state_dict(self, ranks: Ranks) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.neighbors import KINDS, LIMIT, Neighbors, StateKind, neighbors, states, token_pairs
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analysis.search_input import NO_ATTENTION, Prefix, SearchInput, require_words, text_source
-from seq2seq_lab.analysis.traced import Columns, Source, Traced
+from seq2seq_lab.analysis.traced import Columns, Traced, TracedSource
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
@@ -213,7 +213,7 @@ class LoadedTranslation(Loaded):
         text = _without_targets(self.tokenizers.source, [sentence])
         batches, attends = BatchMaker(text, self.device), self.model.attends
 
-        def describe(encoded: EncodedModel) -> tuple[Source, list[list[int]]]:
+        def describe(encoded: EncodedModel) -> tuple[TracedSource, list[list[int]]]:
             tokens = int(text.lengths[0])
             columns: Columns = "tokens" if self.positions(encoded) == tokens else "turns"
             pair = self.tokenizers.for_source(sentence)
