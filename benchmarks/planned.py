@@ -263,7 +263,7 @@ def _cells_of_generalization(start: str) -> Iterator[Cell]:
         command = (
             f"{start} experiment=g2p dataset.language={language} dataset.path=PHONES trainer.precision=fp32"
         )
-        yield Cell(PHONES, command, 12, ("search=beam search.length_penalty=1 search.length_offset=0",))
+        yield Cell(PHONES, command, 5, ("search=beam search.length_penalty=1 search.length_offset=0",))
     for name, seeds in SCAN.items():
         split = name.split()[-1]
         path = " dataset.path=COMMANDS" if split == "simple" else ""
