@@ -253,9 +253,11 @@ def add(run: Run, folder: Path) -> None:
         UserError: the run has other scores than the recorded one.
     """
     path = folder / MEASURED
+    if not path.exists():
+        return
     lines = read_lines(RESULTS)
     own = [line for line in results.current(lines) if is_of(line, run)]
-    if not (path.exists() and own):
+    if not own:
         return
     (line,) = own
     with np.load(path, allow_pickle=False) as loaded:

@@ -217,7 +217,8 @@ def current_line(row: Mapping[str, Any]) -> Line:
     """Return a recorded line with the keys of this version; see `RENAMED`."""
     text = json.dumps(row)
     for old, new in RENAMED.items():
-        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+        if old in text:  # a search without a pattern takes a tenth of the time
+            text = re.sub(rf"\b{re.escape(old)}\b", new, text)
     return Line(**json.loads(text))
 
 
