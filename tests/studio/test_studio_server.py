@@ -81,7 +81,7 @@ def test_the_states_of_a_run_are_computed_at_the_start(
     run = demo_with("luong", "additive") if attends else demo_with("plain", "none")
     asked: list[str] = []
     monkeypatch.setattr(type(run), "neighbors", lambda own, sentence, step, state: asked.append(state))
-    monkeypatch.setattr("seq2seq_lab.api.load", lambda *options: run)
+    monkeypatch.setattr("seq2seq_lab.api.load", lambda *_, **options: run)
     questions.open_studio(["a run"], None, index=True)
     assert asked == ["decoder", *(["context"] if attends else []), "encoder"]
 
@@ -349,7 +349,7 @@ def test_runs_without_anything_to_show_are_refused(
     (kind,) = (one for name, one in vars(module).items() if name.startswith("Loaded") and name != "Loaded")
     run = object.__new__(kind)
     object.__setattr__(run, "task", None)
-    monkeypatch.setattr("seq2seq_lab.api.load", lambda *options: run)
+    monkeypatch.setattr("seq2seq_lab.api.load", lambda *_, **options: run)
     if shown:
         assert questions.open_studio(["a run"], None, index=False).runs[0].run is run
         return
