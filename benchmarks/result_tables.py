@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import planned
 from benchmarks.page import NOT_RECORDED, filled, table, update
-from benchmarks.published_scores import published_scores
+from benchmarks.published_scores import published_scores, published_table
 from benchmarks.results import (
     EVALUATE,
     PROGRAM,
@@ -182,6 +182,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             | (example if page == "language_model.md" else {})
             for page, parts in TASK_TABLES.items()
         },
+        root / "README.md": {"published scores": published_table(lines)},
         root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},
     }
 
