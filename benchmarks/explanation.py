@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks import planned, results
 from benchmarks.page import filled, table, update
 from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, EXPLANATION_SECOND, Cell, Run
+from benchmarks.result_tables import commits, facts
 from benchmarks.results import RESULTS, STATISTICS, Line, read_lines, unseeded
 from benchmarks.significance import jackknife, picks
 from benchmarks.simulated_groups import Scenario, equal_rate, familywise_rate
@@ -293,9 +294,7 @@ def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
     recorded = [same for same in groups if same]
     missing = any(len(same) < len(cell.seeds) for same, cell in zip(groups, cells, strict=True))
     note = ["", UNFINISHED] if missing else []
-    found = {
-        "described": [*about(recorded), *described(recorded), *note] if recorded else [UNFINISHED],
-    }
+    found = {"described": [*described(recorded), *note] if recorded else [UNFINISHED]}
     tested = [measured_runs_of(lines, cell) for cell in tested_cells()]
     if any(len(same) < len(cell.seeds) for same, cell in zip(tested, tested_cells(), strict=True)):
         names = ("tested", "answers", "methods", "errors", "second", "multi30k")
@@ -357,20 +356,14 @@ def shown_columns(tested: Sequence[Sequence[Line]]) -> list[Column]:
 
 
 def described(groups: Sequence[Sequence[Line]]) -> list[str]:
-    """Return a table of all cells with three seeds each."""
+    """Return a table of all cells with three seeds each, with the commits and the machines of all runs above it."""
     columns = [column for column in COLUMNS if column.name in SHOWN]
-    return scores_table([[line for line in same if line.seed in planned.SEEDS] for same in groups], columns)
-
-
-def about(groups: Sequence[Sequence[Line]]) -> list[str]:
-    """Return the machines and the commits of runs."""
     runs = [*itertools.chain.from_iterable(groups)]
-    facts = {
-        "machine": (run.machine for run in runs),
-        "commit": (run.commit[:7] for run in runs),
-    }
-    texts = (f"- {name}: {'; '.join(dict.fromkeys(values))}" for name, values in facts.items())
-    return [*(line for text in texts for line in filled(text, "  ")), ""]
+    above = [*filled(f"- commit: {commits(runs)}", "  "), *facts(runs)]
+    return [
+        *above,
+        *scores_table([[line for line in same if line.seed in planned.SEEDS] for same in groups], columns),
+    ]
 
 
 def scores_table(groups: Sequence[Sequence[Line]], columns: Sequence[Column]) -> list[str]:
@@ -501,7 +494,7 @@ def errors(groups: Sequence[Sequence[Line]], control: Sequence[Line], columns: S
     heads = ["column", "margin", "different, simulated", "equal, simulated", "different, real", "equal, real"]
     of_pairs = (
         f"- different, simulated: at least one of the pairs of {len(groups)} equal rows, p corrected for the pairs of all "
-        "columns; equal, simulated: a pair whose error from the sentences is the median (the largest) of those of the table"
+        "columns; equal, simulated: one pair, with the median error from the sentences over all pairs (with the largest one)"
     )
     of_real_runs = (
         f"- different and equal, real: one pair, not corrected: groups of {len(chosen[0][0])} of the {len(control)} runs of "

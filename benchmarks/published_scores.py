@@ -95,22 +95,14 @@ PUBLISHED_SCORES = (
 )
 
 
-def published_table(lines: Sequence[Line]) -> list[str]:
-    """Return a table of the scores that are recorded for at least one seed."""
-    rows = []
+def published_scores(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
+    """Return the commands and machines of the scores that are recorded for at least one seed, and their table."""
+    rows, notes = [], list[str]()
     for score in PUBLISHED_SCORES:
         if runs := runs_of_seeds(lines, score):
             values = [statistics.mean(run.scores[score.name] for run in same) for same in runs.values()]
             here = mean_and_deviation(values, score.form)
             rows.append([score.title, score.published, here, ", ".join(map(str, runs))])
-    return table(HEADS, rows, 2)
-
-
-def published_scores(lines: Sequence[Line]) -> list[str]:
-    """Return the table with commands and machines above it."""
-    notes = list[str]()
-    for score in PUBLISHED_SCORES:
-        if runs := runs_of_seeds(lines, score):
             of_all = [run for same in runs.values() for run in same]
             commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
             machines = "; ".join(dict.fromkeys(run.machine for run in of_all))
@@ -118,7 +110,7 @@ def published_scores(lines: Sequence[Line]) -> list[str]:
             evaluated = f", then `{score.evaluation}`" if score.evaluation else ""
             about = f"- {score.title}: `{command}`{evaluated}; commit {commits}; machine: {machines}"
             notes += filled(about, "  ")
-    return [*notes, "", *published_table(lines)]
+    return notes, table(HEADS, rows, 2)
 
 
 def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, list[Line]]:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import planned
 from benchmarks.page import NOT_RECORDED, filled, table, update
-from benchmarks.published_scores import published_scores, published_table
+from benchmarks.published_scores import published_scores
 from benchmarks.results import (
     EVALUATE,
     PROGRAM,
@@ -159,6 +159,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
     sweeps = {name: sweep(lines, name) for name in SWEEPS}
     former = {name: part for name, part in sweeps.items() if name.startswith("former ")}
     root = RESULTS.parents[1]
+    about_published, of_published = published_scores(lines)
     example = {"example of PyTorch": example_table(RESULTS.with_name("word_language_model.json"))}
     return {
         RESULTS.with_name("results.md"): {
@@ -169,7 +170,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             **{name: part for name, part in sweeps.items() if name not in former},
             "experiments": experiments(lines),
             "cost of the experiments": costs(lines),
-            "published scores": published_scores(lines),
+            "published scores": [*about_published, "", *of_published],
             "published": published(lines),
             "recurrent and transformer": transformers(lines),
             "evaluations": evaluations(lines),
@@ -182,7 +183,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             | (example if page == "language_model.md" else {})
             for page, parts in TASK_TABLES.items()
         },
-        root / "README.md": {"published scores": published_table(lines)},
+        root / "README.md": {"published scores": of_published},
         root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},
     }
 

@@ -217,7 +217,7 @@ def current_line(row: Mapping[str, Any]) -> Line:
     """Return a recorded line with the keys of this version; see `RENAMED`."""
     text = json.dumps(row)
     for old, new in RENAMED.items():
-        if old in text:  # a search without a pattern takes a tenth of the time
+        if old in text:  # faster than the pattern, and false for most lines
             text = re.sub(rf"\b{re.escape(old)}\b", new, text)
     return Line(**json.loads(text))
 

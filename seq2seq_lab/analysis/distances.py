@@ -101,10 +101,8 @@ def readings(forced: Forced, vocabulary: int) -> Iterator[Reading]:
         if weights_BTS is not None and weights_BTS.shape[2] != max(batch.source_lengths):
             weights_BTS = None  # attention to the turns of a dialogue
         for row, i in enumerate(index):
-            tokens, length = (
-                len(forced.tokenizer.spans(forced.targets[i])) + 1,
-                int(batch.source_lengths[row]),
-            )
+            tokens = len(forced.tokenizer.spans(forced.targets[i])) + 1
+            length = int(batch.source_lengths[row])
             weights_TS = None
             if weights_BTS is not None and forced.source_tokenizer is not None:
                 weights_TS = unit_weights(weights_BTS[row, :tokens, :length], *forced.units(i))

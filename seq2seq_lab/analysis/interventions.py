@@ -97,8 +97,8 @@ class Effect:
         kept: the share of predictions that stay the same.
         log_prob_change, total_variation, jensen_shannon: means; see `TokenEffects`.
         confidence: half widths of 95% intervals, by the name of the mean (bootstrap over sentences).
-        by_largest: the median of `Tokens.median_variation` by the largest weight, as (lower limit, upper limit, tokens,
-            median).
+        by_largest: the median of `TokenEffects.median_variation` by the largest weight, as (lower limit, upper limit,
+            tokens, median).
     """
 
     kind: str
@@ -132,7 +132,7 @@ def intervene(
         kinds: names of `KINDS`; `word=J` and `mask=J` with the index of a source word.
         gold: alignments and word classes of the pairs; needed by the kind `gold`.
         weights: for the kind `weights`, a matrix for each pair; see `ChangedModel`.
-        permutations: the number of permutations in `Tokens.median_variation`; the other columns are of the first one.
+        permutations: the number of permutations in `TokenEffects.median_variation`; the other columns are of the first one.
         options: `layer`, `head`, `seen` and `seed` of `ChangedModel`.
 
     Raises:

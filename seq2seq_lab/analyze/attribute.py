@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from seq2seq_lab.runtime.tables import TextTable, print_table
 
 if TYPE_CHECKING:
     from seq2seq_lab.analysis.comparison import Explained
+    from seq2seq_lab.analysis.questions import Question
 
 NOTE = (
     "Means over the target tokens ± 95% intervals (bootstrap over sentences). In the pictures of sentences each row is "
@@ -111,10 +112,11 @@ def attribute(options: argparse.Namespace) -> None:
     if options.outputs:
         split = with_outputs(run, split)
         groups = groups_of_outputs(run, split)
-    methods = methods or attributions.methods_of(run.questions(split)(0))
+    questions = run.questions(split)
+    methods = methods or attributions.methods_of(questions(0))
     explained = []
     with progress_bar("Attributions") as advance:
-        for one in explained_pairs(run, split, methods, options):
+        for one in explained_pairs(run, split, questions, methods, options):
             explained.append(one)
             advance(len(explained), len(split.text))
             if options.format == "jsonl":
@@ -153,9 +155,17 @@ def attribute(options: argparse.Namespace) -> None:
 
 
 def explained_pairs(
-    run: Any, split: Any, methods: Sequence[str], options: argparse.Namespace
+    run: Any,
+    split: Any,
+    questions: Callable[[int], "Question"],
+    methods: Sequence[str],
+    options: argparse.Namespace,
 ) -> Iterator["Explained"]:
-    """Yield the attributions and the measures of each pair of a split."""
+    """Yield the attributions and the measures of each pair of a split.
+
+    Args:
+        questions: the pairs by index; see `Loaded.questions`.
+    """
     import torch
 
     from seq2seq_lab.analysis import comparison
@@ -166,7 +176,7 @@ def explained_pairs(
         torch.manual_seed(options.seed)
         random_questions = [*map(run.questions(split, run.task.model().to(run.device).eval()), numbers)]
     return comparison.explain(
-        map(run.questions(split), numbers),
+        map(questions, numbers),
         methods,
         gold=getattr(split.text, "gold", None),
         influences=influences_of(run, split, 1, options.seed) if options.counterfactuals else None,

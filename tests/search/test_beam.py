@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exhaustive import every_output, forced, ranked, wu
-from small_models import batch_of, random_sentences, sampling_search, small_config, small_model
+from small_models import batch_of, beam_search, random_sentences, sampling_search, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab.config.compose import compose_run
@@ -16,7 +16,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.start import check_parts
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
 
 VOCABULARY = 7  # with PAD, SOS, EOS and UNK
@@ -37,28 +36,6 @@ def sentences(*lengths: int, vocabulary: int = VOCABULARY) -> Batch:
     return batch_of(sources, [[] for _ in lengths])
 
 
-def beam(
-    size: int,
-    alpha: float = 0.0,
-    beta: float = 0.0,
-    nbest: int = 1,
-    least: float = 0.0,
-    factor: float = 1.0,
-    extra: int = 4,
-    offset: float = 5,
-) -> BeamSearch:
-    return BeamSearch(
-        size=size,
-        length_penalty=alpha,
-        length_offset=offset,
-        coverage_penalty=beta,
-        nbest=nbest,
-        min_length_factor=least,
-        max_length_factor=factor,
-        max_length_extra=extra,
-    )
-
-
 def written(hypothesis: Hypothesis, ended: bool) -> list[int]:
     return [*hypothesis.tokens, EOS] if ended else hypothesis.tokens
 
@@ -72,9 +49,16 @@ def test_a_beam_of_full_width_finds_what_enumeration_finds(
     decoder: str, alpha: float, beta: float, least: float, offset: float
 ) -> None:
     model, batch = model_of(decoder), sentences(2, 1)
-    found = beam(ALL, alpha, beta, nbest=30, least=least, factor=least, extra=2, offset=offset)(
-        model, batch, True
-    )
+    found = beam_search(
+        ALL,
+        length_penalty=alpha,
+        coverage_penalty=beta,
+        nbest=30,
+        min_length_factor=least,
+        max_length_factor=least,
+        max_length_extra=2,
+        length_offset=offset,
+    )(model, batch, True)
     for row, length in enumerate(batch.source_lengths):
         lowest = int(least * length)
         outputs = [
@@ -97,7 +81,11 @@ def test_a_beam_of_one_is_greedy(decoder: str, alpha: float) -> None:
     attention = "none" if decoder in ("plain", "context") else "additive"
     model, batch = model_of(decoder, attention, 40), sentences(*range(1, 12), vocabulary=40)
     greedy = GreedySearch(0.0, 2.0, 3)(model, batch, True)
-    for one, other in zip(beam(1, alpha, factor=2.0, extra=3)(model, batch, True), greedy, strict=True):
+    for one, other in zip(
+        beam_search(1, length_penalty=alpha, max_length_factor=2.0, max_length_extra=3)(model, batch, True),
+        greedy,
+        strict=True,
+    ):
         assert one[0].tokens == other[0].tokens
         assert one[0].log_prob == pytest.approx(other[0].log_prob)
         assert (one[0].weights_TS is None) == (attention == "none")
@@ -121,7 +109,7 @@ every_kind = pytest.mark.parametrize(
 def test_scores_are_those_of_the_model_when_it_reads_the_output(decoder: str, attention: str) -> None:
     model = model_of(decoder, attention, 40)
     batch = sentences(*range(1, 9), vocabulary=40)
-    found = beam(4, 0.7, nbest=4, factor=1.0, extra=6)(model, batch, True)
+    found = beam_search(4, length_penalty=0.7, nbest=4, max_length_extra=6)(model, batch, True)
     for row, hypotheses in enumerate(found):
         assert len(hypotheses) == 4
         assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
@@ -142,7 +130,7 @@ def test_scores_are_those_of_the_model_when_it_reads_the_output(decoder: str, at
 def test_a_batch_equals_each_sentence_alone(decoder: str, attention: str) -> None:
     model = model_of(decoder, attention, 40)
     together = sentences(*([1, 9, 3, 3, 7, 2] * 4), vocabulary=40)
-    search = beam(5, 0.6, nbest=3, factor=2.0, extra=3)
+    search = beam_search(5, length_penalty=0.6, nbest=3, max_length_factor=2.0, max_length_extra=3)
     for row, found in enumerate(search(model, together, True)):
         length = together.source_lengths[row]
         words = together.source_BS[row, 1 : length - 1].tolist()
@@ -164,7 +152,7 @@ class NeverEnds(Seq2Seq):
 def test_a_model_that_never_ends_is_stopped(size: int) -> None:
     model, batch = model_of(), sentences(2, 4)
     model.__class__ = NeverEnds
-    for search in (beam(size, 0.5, factor=1.0, extra=2), GreedySearch(0.0, 1.0, 2)):
+    for search in (beam_search(size, length_penalty=0.5, max_length_extra=2), GreedySearch(0.0, 1.0, 2)):
         found = search(model, batch, True)
         assert [len(h.tokens) for (h, *_) in found] == [6, 8]
         assert all(h.weights_TS is not None and len(h.weights_TS) == len(h.tokens) for (h, *_) in found)
@@ -184,13 +172,15 @@ def test_the_first_step_reads_one_prefix_of_each_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr(CountsRows, "rows", [])
     model = model_of()
     model.__class__ = CountsRows
-    beam(3, 0.5, factor=1.0, extra=2)(model, sentences(4, 4), False)
+    beam_search(3, length_penalty=0.5, max_length_extra=2)(model, sentences(4, 4), False)
     assert CountsRows.rows[:2] == [2, 2 * 3]
 
 
 def test_ended_outputs_rank_before_truncated_ones() -> None:
     model, batch = model_of(vocabulary=40), sentences(3, vocabulary=40)
-    (found,) = beam(30, 2.0, nbest=30, factor=0.0, extra=2)(model, batch, False)
+    (found,) = beam_search(30, length_penalty=2.0, nbest=30, max_length_factor=0.0, max_length_extra=2)(
+        model, batch, False
+    )
     lengths = [len(h.tokens) for h in found]
     first_cut = lengths.index(2)
     assert set(lengths[first_cut:]) == {2}
@@ -201,27 +191,27 @@ def test_ended_outputs_rank_before_truncated_ones() -> None:
 def test_outputs_have_the_minimum_length() -> None:
     model, batch = model_of(), sentences(1, 2, 3, 4, 5, 6)
     least = [int(1.5 * length) for length in batch.source_lengths]
-    free = beam(20, factor=2.0)(model, batch, False)
-    held = beam(20, least=1.5, factor=2.0)(model, batch, False)
+    free = beam_search(20, max_length_factor=2.0)(model, batch, False)
+    held = beam_search(20, min_length_factor=1.5, max_length_factor=2.0)(model, batch, False)
     assert any(len(h.tokens) < length for (h, *_), length in zip(free, least, strict=True))
     assert all(len(h.tokens) >= length for (h, *_), length in zip(held, least, strict=True))
 
 
 def test_coverage_needs_attention() -> None:
     with pytest.raises(UserError, match=r"search\.coverage_penalty=0\.2 needs attention"):
-        beam(2, beta=0.2)(model_of("plain", "none"), sentences(2), False)
+        beam_search(2, coverage_penalty=0.2)(model_of("plain", "none"), sentences(2), False)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"nbest": 3}, r"search\.nbest=3 .*search\.size=2"),
-        ({"least": 1.5}, r"search\.min_length_factor=1\.5 .*=1\.0"),
+        ({"min_length_factor": 1.5}, r"search\.min_length_factor=1\.5 .*=1\.0"),
     ],
 )
 def test_values_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        beam(2, **settings)
+        beam_search(2, **settings)
 
 
 def test_a_run_without_attention_for_its_coverage_is_refused_before_it_begins() -> None:
@@ -237,7 +227,7 @@ def test_a_model_that_has_diverged_still_gives_an_output() -> None:
         for parameter in model.parameters():
             parameter.fill_(float("nan"))
     for search in (
-        beam(3),
+        beam_search(3),
         GreedySearch(0.0, 1.0, 2),
         sampling_search(nbest=2, max_length_extra=2),
     ):
