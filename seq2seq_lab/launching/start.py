@@ -110,11 +110,7 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
         UserError: the folder already contains a run or is in use by another process, or what `launch` raises.
     """
     with new_folder(folder):
-        return launch(
-            _job(
-                composed.plain, composed.config, composed.choices, folder=folder, overrides=composed.overrides
-            )
-        )
+        return _launch(composed, folder, composed.choices, composed.overrides)
 
 
 def start_job(
@@ -149,16 +145,7 @@ def start_job(
                 except UserError as error:
                     record_failure(folder, error)
                     raise
-                launch(
-                    _job(
-                        plain,
-                        config,
-                        chosen,
-                        folder=folder,
-                        overrides=select_given(overrides, node),
-                        resume=resume,
-                    )
-                )
+                _launch(Composed(node, config, plain), folder, chosen, select_given(overrides, node), resume)
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
@@ -180,16 +167,7 @@ def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
         found = check_existing_run(composed, folder)
         what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
         print(f"resume=auto: {what}, in {folder}", flush=True)
-        return launch(
-            _job(
-                composed.plain,
-                composed.config,
-                composed.choices,
-                folder=folder,
-                overrides=composed.overrides,
-                resume=found,
-            )
-        )
+        return _launch(composed, folder, composed.choices, composed.overrides, resume=found)
 
 
 def check_existing_run(composed: Composed, folder: Path) -> bool:
@@ -232,16 +210,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
             overrides = [*given.values()]
         choices = upgraded_choices(record["choices"])
-        return launch(
-            _job(
-                composed.plain,
-                composed.config,
-                choices,
-                folder=folder.resolve(),
-                overrides=overrides,
-                resume=True,
-            )
-        )
+        return _launch(composed, folder.resolve(), choices, overrides, resume=True)
 
 
 def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -276,20 +245,16 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         print(f"Changed since the run: {what}.", file=sys.stderr)
     with new_folder(target):
         chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
-        return launch(
-            _job(composed.plain, composed.config, chosen, folder=target, overrides=record.get("overrides"))
-        )
+        return _launch(composed, target, chosen, record.get("overrides"))
 
 
-def _job(
-    plain: dict[str, Any],
-    config: configuration.Config,
-    chosen: Mapping[str, str],
-    *,
+def _launch(
+    composed: Composed,
     folder: Path,
+    chosen: Mapping[str, str],
     overrides: Sequence[str] | None,
     resume: bool = False,
-) -> Job:
-    """Return a job, with secrets masked in the settings of its command line."""
+) -> dict[str, Any]:
+    """Launch a run; secrets are masked in the settings of its command line."""
     masked = None if overrides is None else tuple(mask_overrides(overrides))
-    return Job(config, plain, dict(chosen), folder, resume, masked)
+    return launch(Job(composed.config, composed.plain, dict(chosen), folder, resume, masked))
