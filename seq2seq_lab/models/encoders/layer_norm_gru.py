@@ -11,7 +11,7 @@ from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder, reverse
 from seq2seq_lab.models.kernels.recurrent import matrix_dtype
 from seq2seq_lab.models.masking import padding_mask
-from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
+from seq2seq_lab.models.recurrent import LayerState, RecurrentSpec, RecurrentState, gru_step
 
 
 class LayerNormGruLayers(nn.Module):
@@ -74,11 +74,7 @@ class LayerNormGruLayers(nn.Module):
         states = []
         for input_DBG in inputs_TDBG.unbind(0):
             recurrent_DBG = self.recurrent_norms[layer](state_DBH.to(dtype) @ recurrent_DHG)
-            gates, candidate_DBH = torch.split(input_DBG, [2 * size, size], dim=-1)
-            recurrent_gates, recurrent_candidate_DBH = torch.split(recurrent_DBG, [2 * size, size], dim=-1)
-            r_DBH, z_DBH = (gates + recurrent_gates).sigmoid().chunk(2, dim=-1)
-            n_DBH = torch.addcmul(candidate_DBH, r_DBH, recurrent_candidate_DBH).tanh()
-            state_DBH = torch.lerp(n_DBH, state_DBH, z_DBH)
+            state_DBH = gru_step(input_DBG, recurrent_DBG, LayerState(state_DBH, None)).hidden_BH
             states.append(state_DBH)
         states_DBTH = torch.stack(states, dim=2)
         last_DBH = _last(states_DBTH, mask_BT)
