@@ -30,7 +30,7 @@ from seq2seq_lab.tasks.masked_language_model.data import (
     joined,
     mask,
 )
-from seq2seq_lab.tasks.masked_language_model.evaluation import are_parts_of_speech
+from seq2seq_lab.tasks.masked_language_model.evaluation import MaskedText, are_parts_of_speech
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED
 
@@ -282,6 +282,23 @@ def test_a_mask_in_a_text_is_one_token_and_does_not_change_the_others() -> None:
     char.train(["abk"])
     assert encode_masked(char, "a<mask>k") == [char.encode(["a"])[0][0], MASK, char.encode(["k"])[0][0]]
     assert fill("a <mask> b<mask>", ["x", "y"]) == "a x by"
+
+
+def test_the_probability_of_a_word_is_that_of_all_tokens_with_its_text(run: Path) -> None:
+    loaded = api.load(run)
+    (known,) = loaded.task.vocabulary.tokenizer.encode(["le la"])
+    # <pad> and <sos> have the same text; a mask then has fewer words than another one.
+    text = MaskedText(
+        log_probs_K=np.zeros(2),
+        tokens_KC=np.array([[known[0], 1, 2], [*known, UNK]]),
+        probabilities_KC=np.array([[0.4, 0.3, 0.2], [0.5, 0.3, 0.1]]),
+        next_2=np.zeros(0),
+    )
+    best, *_ = loaded._fillings("<mask> <mask>", text)
+    assert [*best.candidates[0]] == ["", "le"]
+    assert [*best.candidates[0].values()] == pytest.approx([0.5, 0.4])
+    assert best.score == pytest.approx(math.log(0.5 * 0.5))
+    best.figure()
 
 
 def test_tags_of_entities_are_no_parts_of_speech() -> None:

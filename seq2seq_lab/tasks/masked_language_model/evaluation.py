@@ -192,15 +192,25 @@ class MaskedEvaluator(SplitEvaluator[MaskedText]):
         )
 
 
-def probable_words(
-    words_KC: Sequence[Sequence[str]], probabilities_KC: Array
-) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Return the words that some mask has with a probability of `SHOWN`, and their probabilities: words by masks."""
+def likely_words(words: Sequence[str], probabilities: Sequence[float]) -> dict[str, float]:
+    """Return the probability of each word, the most probable first: the sum of those of the tokens with this text."""
+    sums = dict[str, float]()
+    for word, value in zip(words, probabilities, strict=True):
+        sums[word] = sums.get(word, 0.0) + value
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+def probable_words(candidates: Sequence[Mapping[str, float]]) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Return the words that some mask has with a probability of `SHOWN`, and their probabilities: words by masks.
+
+    Args:
+        candidates: for each mask the probabilities of words, the most probable first.
+    """
     rows: dict[str, npt.NDArray[np.float64]] = {}
-    for k, (words, probabilities) in enumerate(zip(words_KC, probabilities_KC, strict=True)):
-        for rank, (word, value) in enumerate(zip(words, probabilities.tolist(), strict=True)):
+    for k, probabilities in enumerate(candidates):
+        for rank, (word, value) in enumerate(probabilities.items()):
             if value >= SHOWN or rank == 0:
-                rows.setdefault(word, np.zeros(len(words_KC)))[k] = value
+                rows.setdefault(word, np.zeros(len(candidates)))[k] = value
     return [*rows], np.array([*rows.values()])
 
 
@@ -229,8 +239,7 @@ class MaskedPrediction(Prediction):
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure":
         """Return the probabilities of the words for each mask as a figure; see `Prediction.figure`."""
-        values = np.array([[*one.values()] for one in self.candidates])
-        words, weights = probable_words([[*one] for one in self.candidates], values)
+        words, weights = probable_words(self.candidates)
         columns = [f"{number} {word}" for number, word in enumerate(self.words, start=1)]
         return plots.draw_attention(
             weights, columns, words, self.source, light=light, scale=PROBABILITY, axes=ax

@@ -24,7 +24,12 @@ from seq2seq_lab.tasks.masked_language_model.data import (
     fill,
     shown_tokens,
 )
-from seq2seq_lab.tasks.masked_language_model.evaluation import MaskedPrediction, MaskedText, predict_masked
+from seq2seq_lab.tasks.masked_language_model.evaluation import (
+    MaskedPrediction,
+    MaskedText,
+    likely_words,
+    predict_masked,
+)
 from seq2seq_lab.tasks.tagging.data import IGNORED
 
 if TYPE_CHECKING:
@@ -43,7 +48,8 @@ class LoadedMaskedLanguageModel(Loaded):
             raise UserError(f"{where}: {line!r:.200} has no {MASKED}. Write it in the place of a word.")
         if TURN in line and not self.task.next_sentence:
             raise UserError(f"{where}: {line!r:.200} has a tab, and the model reads no pairs. Remove it.")
-        check_length(self.task.vocabulary.tokenizer, plain(line).replace(TURN, " "), where, longest)
+        text = line.replace(MASKED, PLACEHOLDER).replace(TURN, " ")
+        check_length(self.task.vocabulary.tokenizer, text, where, longest)
 
     def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[MaskedPrediction]]:
         """Return the `task.candidates` most probable fillings of each text, the most probable first.
@@ -78,10 +84,9 @@ class LoadedMaskedLanguageModel(Loaded):
 
     def _fillings(self, line: str, found: MaskedText) -> list[MaskedPrediction]:
         tokenizer = self.task.vocabulary.tokenizer
-        words_KC = [[tokenizer.decode([token]) for token in row] for row in found.tokens_KC.tolist()]
         candidates = [
-            dict(zip(words, values, strict=True))
-            for words, values in zip(words_KC, found.probabilities_KC.tolist(), strict=True)
+            likely_words([tokenizer.decode([token]) for token in tokens], values)
+            for tokens, values in zip(found.tokens_KC.tolist(), found.probabilities_KC.tolist(), strict=True)
         ]
         fillings = [(0.0, list[str]())]
         for one in candidates:  # the best of all products are products of the best
@@ -122,8 +127,3 @@ class LoadedMaskedLanguageModel(Loaded):
             maps = self.model.attention_maps(batch)
         names = shown_tokens(self.task.vocabulary.tokenizer, batch.source_BS[0].tolist())
         return draw_maps(self.folder, maps, {"encoder": (names, names)}, sentence)
-
-
-def plain(line: str) -> str:
-    """Return a text with a word in the place of each mask."""
-    return line.replace(MASKED, PLACEHOLDER)

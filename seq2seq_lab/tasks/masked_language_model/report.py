@@ -12,6 +12,7 @@ from seq2seq_lab.tasks.masked_language_model.evaluation import (
     PROBABILITY,
     MaskedOutputs,
     MaskedSplit,
+    likely_words,
     probable_words,
 )
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Report, ReportTable
@@ -104,9 +105,8 @@ class MaskedReport:
     def _heatmap(self, i: int) -> Heatmap:
         """Return the probabilities of the words for each mask; the masked words are outlined."""
         found, true = self.outputs.texts[i], self._tokens(self.outputs.labels[i].tolist())
-        words, weights = probable_words(
-            [self._tokens(row) for row in found.tokens_KC.tolist()], found.probabilities_KC
-        )
+        rows = zip(found.tokens_KC.tolist(), found.probabilities_KC.tolist(), strict=True)
+        words, weights = probable_words([likely_words(self._tokens(ids), values) for ids, values in rows])
         return Heatmap(
             title=self._text(i),
             columns=[f"{number} {word}" for number, word in enumerate(true, start=1)],
