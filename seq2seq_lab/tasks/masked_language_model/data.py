@@ -119,17 +119,19 @@ def mask(
 class NextSentences:
     """Pairs of sentences, drawn again in each epoch (Devlin 2019, §3.1).
 
-    Every sentence that is not the last of its document is the first of a pair. The second is, with probability ½, the one
-    after it, else one of another document.
+    Every sentence that another one of its document follows is the first of a pair. The second is, with probability ½, the
+    one after it, else one of another document.
 
     Attributes:
         documents: the number of the document of each sentence, whose sentences follow each other: int64, N.
+        places: the place of each sentence in the text, of which sentences may be left out: int64, N. None: it is complete.
 
     Raises:
         UserError: there is one document only, or no document has two sentences.
     """
 
     documents: Tensor
+    places: Tensor | None = None
 
     def __post_init__(self) -> None:
         several = bool((self.documents != self.documents[0]).any())
@@ -142,7 +144,10 @@ class NextSentences:
     @property
     def firsts(self) -> Tensor:
         """The first sentence of each pair."""
-        return (self.documents[1:] == self.documents[:-1]).nonzero().squeeze(1)
+        followed = self.documents[1:] == self.documents[:-1]
+        if self.places is not None:
+            followed &= self.places.diff() == 1
+        return followed.nonzero().squeeze(1)
 
     def draw(self, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
         """Return the second sentence of each pair, and 1 if it is the next one, else 0, a function of (seed, epoch)."""

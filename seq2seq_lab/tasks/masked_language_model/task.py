@@ -174,7 +174,7 @@ class MaskedLanguageModelTask(SentenceTask):
                 "dataset=labelled with dataset.columns=[NAME,NAME,NAME]."
             )
         documents = torch.tensor(text.documents)
-        return NextSentences(documents if index is None else documents[index])
+        return NextSentences(documents if index is None else documents[index], index)
 
     def _masked(
         self, tokens: Ragged, pairs: NextSentences | None, masking: Masking, seed: int, epoch: int
