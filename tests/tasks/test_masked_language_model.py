@@ -16,6 +16,7 @@ from torch.nn import functional
 from seq2seq_lab import api, predict
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.tokenizers import EOS, SPECIALS, UNK, CharTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.masked_language_model import MASK
@@ -23,6 +24,7 @@ from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.masked_language_model.data import (
     MaskedBatches,
+    MaskedTokens,
     Masking,
     NextSentences,
     encode_masked,
@@ -30,7 +32,13 @@ from seq2seq_lab.tasks.masked_language_model.data import (
     joined,
     mask,
 )
-from seq2seq_lab.tasks.masked_language_model.evaluation import MaskedText, are_parts_of_speech
+from seq2seq_lab.tasks.masked_language_model.evaluation import (
+    MaskedOutputs,
+    MaskedSplit,
+    MaskedText,
+    TaggedTypes,
+    are_parts_of_speech,
+)
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.tagging.data import IGNORED
 
@@ -115,6 +123,23 @@ def test_the_scores_by_kind_of_word_are_those_of_a_loop_over_words(run: Path) ->
     result = result_of(run)
     assert result["test/content_accuracy"] == pytest.approx(np.mean(content))
     assert result["test/agreement"] == pytest.approx(np.mean(agreeing))
+
+
+def test_pieces_of_words_have_the_scores_of_their_first_token(tmp_path: Path) -> None:
+    settings = ("tokenizer=char", "trainer.max_epochs=1", f"hydra.run.dir={tmp_path / 'run'}")
+    assert command_line.run(*LINE, *settings) == 0
+    assert 0 <= result_of(tmp_path / "run")["test/content_accuracy"] <= 1
+    tags = Ragged(torch.tensor([1, IGNORED, 0]), torch.tensor([0, 3]))
+    types = TaggedTypes(["NOUN.f.sg", "DET"], np.array([[True, False]] * 9), tags)
+    text = MaskedTokens(
+        Ragged(torch.tensor([4, 5, 6]), tags.offsets), Ragged(torch.tensor([4, 5, 6]), tags.offsets)
+    )
+    split = MaskedSplit("val", Sentences(["abc"]), text)
+    outputs = MaskedOutputs.of(split, types, [np.array([7, 7, 7])], [np.zeros(3)])
+    assert [
+        None if kind is None else kind[0].tolist()
+        for kind in (outputs.content, outputs.function, outputs.agreeing, outputs.agrees)
+    ] == [[False, False, True], [True, False, False], [False, False, True], [False, False, True]]
 
 
 def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
@@ -222,7 +247,9 @@ def test_the_second_sentence_is_the_next_one_or_of_another_document() -> None:
     assert float(torch.stack([follows for _, follows in drawn]).float().mean()) == pytest.approx(
         0.5, abs=0.05
     )
-    places = torch.tensor([0, 2, 3, 4, 5, 6, 8, 9])  # the sentences before and after one that is left out are no pair
+    places = torch.tensor(
+        [0, 2, 3, 4, 5, 6, 8, 9]
+    )  # the sentences before and after one that is left out are no pair
     assert NextSentences(documents, places).firsts.tolist() == [1, 4, 6]
     texts = Ragged.unframed(lambda lines: [*lines], [[4], [5, 6], [7]], "")  # type: ignore[arg-type, return-value]
     both = joined(texts, torch.tensor([1, 0]), torch.tensor([2, 1]))

@@ -146,9 +146,10 @@ def _kinds(
     for start, positions, found in zip(starts[:-1], chosen, predicted, strict=True):
         tag_K = tags[start + positions]
         has_tag_K = tag_K != IGNORED
+        tag_K = np.where(has_tag_K, tag_K, 0)
         for name, is_kind_C in (("content", content_C), ("function", function_C), ("agreeing", agreeing_C)):
             kinds.setdefault(name, []).append(is_kind_C[tag_K] & has_tag_K)
-        kinds.setdefault("agrees", []).append(types.has_tag_VC[found, tag_K])
+        kinds.setdefault("agrees", []).append(types.has_tag_VC[found, tag_K] & has_tag_K)
     return kinds
 
 
