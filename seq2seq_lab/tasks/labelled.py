@@ -20,30 +20,28 @@ from seq2seq_lab.data.labelled import AnyLabelledCorpus, LabelledText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import describe_counts
-from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK, Tokenizer
 from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import sectioned_table
-from seq2seq_lab.tasks.base import Parts, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.base import Parts, TaskData, refuse_dropout
 from seq2seq_lab.tasks.examples import MakeBatch, TrainingExamples
 from seq2seq_lab.tasks.overlap import count_known
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import TextSplit, evaluation_splits
-from seq2seq_lab.tasks.text import Vocabulary, corpus_record
-from seq2seq_lab.tasks.vectors import VectorWords, add_vector_words, check_vector_words, load_vectors
+from seq2seq_lab.tasks.text import TextTask, Vocabulary, corpus_record
+from seq2seq_lab.tasks.vectors import VectorWords, add_vector_words, check_vector_words
 
 log = logging.getLogger(__name__)
 
-NAME = "source"  # of the tokenizer's files
 DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
 
 LabelledSplit = TextSplit[LabelledText, Any]
 
 
-class LabelledTask(Task):
+class LabelledTask(TextTask):
     """A task of texts with labels.
 
     Attributes:
@@ -52,23 +50,18 @@ class LabelledTask(Task):
         training_examples: use only this number of training examples, the first ones; None for all.
         vector_words: add this number of words of the file of pretrained vectors, the first ones, to the vocabulary of the
             training split; "all"; None for none.
-        has_classes: whether the labels are classes.
         labelled: the tokens with the labels of each split, by name.
     """
 
     name: ClassVar[str]
     corpus_type: ClassVar[type[AnyLabelledCorpus]]
-    has_classes: ClassVar[bool] = True
+    has_classes = True
     sources = ("tokens", "subwords")
-    files = ("tokenizer",)
-    parts: Parts
     seed: int
     settings: ExampleSettings
     training_examples: int | None = None
     vector_words: VectorWords = None
 
-    tokens: dict[str, Ragged]
-    vocabulary: Vocabulary
     labelled: dict[str, Any]
 
     @property
@@ -118,7 +111,7 @@ class LabelledTask(Task):
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         check_corpus(self.parts.dataset(), self.corpus_type, self.name)
         refuse_dropout(self.parts.tokenizer(), self.name)
-        check_vector_words(self.parts, self._tokenizer(), self.vector_words)
+        check_vector_words(self.parts, self.new_tokenizer(), self.vector_words)
         with torch.device("meta"):
             self.build(8, 2)
 
@@ -137,23 +130,8 @@ class LabelledTask(Task):
                 f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Choose "
                 "another column of the data, or use other data."
             )
-        fitted = None if saved is None else self._read(saved / "tokenizer")
-        if (initial := self.initial_tokenizers.get("source")) is not None:
-            fitted = Vocabulary(self.adapted(initial), NAME, [*corpus.classes])
-        if self.saves_vocabulary:
-            fitted = fitted or self._fit()
         texts = {name: split.texts for name, split in corpus.splits.items()}
-        about = [corpus.language, corpus.classes]
-        own = self.parts.source_tokenizer(True)
-        key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
-
-        def build() -> tuple[Vocabulary, list[Ragged]]:
-            vocabulary = fitted or self._fit()
-            encode = vocabulary.tokenizer.encode
-            return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
-
-        entry = cached_tokens(key, [*texts], cache, build=build, load=self._read)
-        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        key = self.tokenize(texts, [corpus.language, corpus.classes], cache, saved, corpus.classes)
         for name, ids in self.tokens.items():
             if int(ids.lengths.min()) == 0:
                 line = texts[name][int(ids.lengths.argmin())]
@@ -185,49 +163,18 @@ class LabelledTask(Task):
         """Return the texts of a split, the two of a pair one by one."""
         return text.texts
 
-    def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer of another run as this task uses it."""
-        return tokenizer
-
     def class_indices(self, text: LabelledText, split: str) -> Tensor:
         """Return the index of the class of each label of a split; see `AnyLabelledCorpus.labels`."""
         return self.vocabulary.class_indices(self.corpus.labels(text), split)
 
-    def _fit(self) -> Vocabulary:
-        """Return the vocabulary of the training split."""
-        corpus, tokenizer = self.corpus, self._tokenizer()
-        fitted = Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
-        add_vector_words(self.parts, tokenizer, self.vector_words)
+    def fit(self, lines: Sequence[str], classes: Sequence[str]) -> Vocabulary:
+        """Return the vocabulary of the training texts, with the words of `vector_words`."""
+        fitted = super().fit(lines, classes)
+        add_vector_words(self.parts, fitted.tokenizer, self.vector_words)
         return fitted
-
-    def _tokenizer(self) -> Tokenizer:
-        """Return a new tokenizer of the texts."""
-        return self.parts.source_tokenizer(True) or self.parts.tokenizer()
-
-    def _read(self, folder: Path) -> Vocabulary:
-        """Read the vocabulary of a run; see `Vocabulary.load`."""
-        return Vocabulary.load(folder, NAME, with_classes=self.has_classes)
-
-    def open(self, folder: Path) -> None:
-        self.vocabulary = self._read(folder / "tokenizer")
-        self._tokenizer().check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
-
-    def save(self, folder: Path) -> None:
-        self.vocabulary.save(folder / "tokenizer")
 
     def model(self) -> Any:
         return self.build(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
-
-    def load_pretrained(self, model: Any) -> None:
-        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(
-            self.parts,
-            "source",
-            model.source_embedding,
-            scale=model.dropout.scale,
-            tokenizer=tokenizer,
-            tokens=tokens,
-        )
 
     def describe(self) -> None:
         """Print counts of each split: labels of each class, dropped duplicates, unknown tokens, texts of the pretraining."""

@@ -1,20 +1,25 @@
-"""Shared by tasks of texts: the vocabulary of one side, and the record of a corpus."""
+"""Shared by tasks of texts: the vocabulary of one side, the tokens of each split, and the record of a corpus."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.base import digest
+from seq2seq_lab.tasks.base import Parts, Task
+from seq2seq_lab.tasks.vectors import load_vectors
 
 CLASSES = "classes.json"
 MOST_LISTED = 20  # classes in an error message
@@ -127,3 +132,97 @@ def corpus_record(
         "tests": dict(tests),
         "counts": dict(corpus.counts),
     }
+
+
+class TextTask(Task):
+    """A task of texts of one language with one vocabulary.
+
+    Attributes:
+        side: the side of the vocabulary, which is that of the embedding: `source` or `target`.
+        tokenizer_name: of the tokenizer's files.
+        framed: whether each text has `<sos>` and `<eos>` around it.
+        has_classes: whether the labels of the texts are classes, which are part of the vocabulary.
+        tokens: the tokens of each split, by name.
+    """
+
+    side: ClassVar[str] = "source"
+    tokenizer_name: ClassVar[str] = "source"
+    framed: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+    files: tuple[str, ...] = ("tokenizer",)
+    parts: Parts
+
+    vocabulary: Vocabulary
+    tokens: dict[str, Ragged]
+
+    @property
+    @abstractmethod
+    def corpus(self) -> Any:
+        """The texts, with the code of their language."""
+
+    def adapted(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return the tokenizer of another run as this task uses it."""
+        return tokenizer
+
+    def new_tokenizer(self) -> Tokenizer:
+        """Return a new tokenizer of the texts."""
+        return self.parts.source_tokenizer(True) or self.parts.tokenizer()
+
+    def fit(self, lines: Sequence[str], classes: Sequence[str]) -> Vocabulary:
+        """Return the vocabulary of the training texts."""
+        tokenizer = self.new_tokenizer()
+        return Vocabulary.fitted(tokenizer, self.tokenizer_name, self.corpus.language, lines, classes)
+
+    def tokenize(
+        self,
+        texts: Mapping[str, Sequence[str]],
+        about: object,
+        cache: Path,
+        saved: Path | None,
+        classes: Sequence[str] = (),
+    ) -> str:
+        """Set the vocabulary and the tokens. Return the key of both in the cache.
+
+        Args:
+            texts: those of each split, by name.
+            about: see `text_key`.
+            cache, saved: see `Task.load`.
+            classes: those of a new vocabulary.
+        """
+        fitted = None if saved is None else self._read(saved / "tokenizer")
+        if (initial := self.initial_tokenizers.get(self.side)) is not None:
+            fitted = Vocabulary(self.adapted(initial), self.tokenizer_name, [*classes])
+        if self.saves_vocabulary:
+            fitted = fitted or self.fit(texts["train"], classes)
+        own = self.parts.source_tokenizer(True)
+        key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
+
+        def build() -> tuple[Vocabulary, list[Ragged]]:
+            vocabulary = fitted or self.fit(texts["train"], classes)
+            encode, encoded = vocabulary.tokenizer.encode, Ragged.encoded if self.framed else Ragged.unframed
+            return vocabulary, [encoded(encode, lines, f"Tokenizing {name}") for name, lines in texts.items()]
+
+        entry = cached_tokens(key, [*texts], cache, build=build, load=self._read)
+        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        return key
+
+    def _read(self, folder: Path) -> Vocabulary:
+        """Read the vocabulary of a run; see `Vocabulary.load`."""
+        return Vocabulary.load(folder, self.tokenizer_name, self.has_classes)
+
+    def open(self, folder: Path) -> None:
+        self.vocabulary = self._read(folder / "tokenizer")
+        self.new_tokenizer().check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / "tokenizer")
+
+    def load_pretrained(self, model: Any) -> None:
+        load_vectors(
+            self.parts,
+            self.side,
+            getattr(model, f"{self.side}_embedding"),
+            scale=model.dropout.scale,
+            tokenizer=self.vocabulary.tokenizer,
+            tokens=self.tokens["train"].tokens,
+        )

@@ -83,6 +83,12 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("settings", ["tokenizer=char", "tokenizer.lowercase=true"])
+def test_another_tokenizer_than_that_of_the_run_is_refused(run: Path, settings: str) -> None:
+    with pytest.raises(UserError, match="another tokenizer or other settings"):
+        build_task(compose_run([*LINE, settings]).config).open(run)
+
+
 def test_it_learns_and_reports_its_metrics(run: Path) -> None:
     result, losses = result_of(run), losses_of(run)
     assert losses[-1] < losses[0]

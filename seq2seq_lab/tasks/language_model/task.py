@@ -137,7 +137,7 @@ class LanguageModelTask(SentenceTask):
             )
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        key, corpus, tokens = self.tokenize(cache, saved), self.corpus, self.tokens
+        key, corpus, tokens = self.tokenize_sentences(cache, saved), self.corpus, self.tokens
         train = TrainingSentences(
             corpus.train, tokens["train"], self.vocabulary.tokenizer, self.settings.max_length, self.seed
         )

@@ -78,7 +78,6 @@ class MaskedLanguageModelTask(SentenceTask):
 
     name = "masked_language_model"
     uses = frozenset(("dataset", "tokenizer", "encoder", "readout", "initialization"))
-    side, tokenizer_name, framed = "source", "source", False
     files = ("tokenizer", FILE)
     metrics: Sequence[Metric] = (*MASKED_METRICS, *LOSSES)
     primary = "masked_accuracy"
@@ -123,7 +122,7 @@ class MaskedLanguageModelTask(SentenceTask):
             self.parts.masked_language_model(8, self.next_sentence)
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        key, corpus = self.tokenize(cache, saved), self.corpus
+        key, corpus = self.tokenize_sentences(cache, saved), self.corpus
         tokens = self.tokens["train"]
         index = fitting(tokens.lengths, self.max_length)
         index = index[predictable_counts(tokens)[index] > 0]
