@@ -22,6 +22,7 @@ import seq2seq_lab
 from seq2seq_lab import predict
 from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.config import extensions
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
@@ -37,6 +38,7 @@ from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.parts import build_optimizer
 
@@ -248,6 +250,12 @@ def test_a_run_writes_captions_and_pictures(whole: Path) -> None:
     assert (whole / "attention/sample_1.png").stat().st_size > 0
     captions = [json.loads(line) for line in (whole / "captions.test.jsonl").read_text("utf-8").splitlines()]
     assert [row["image"] for row in captions] == [f"test {i}" for i in range(6)]
+
+
+@pytest.mark.parametrize("settings", ["tokenizer=char", "tokenizer.lowercase=true"])
+def test_another_tokenizer_than_that_of_the_run_is_refused(whole: Path, settings: str) -> None:
+    with pytest.raises(UserError, match="another tokenizer or other settings"):
+        build_task(compose_run([*SMALL, settings]).config).open(whole)
 
 
 @needs_plotly

@@ -218,6 +218,7 @@ class CaptionTask(Task):
 
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
+        self.parts.tokenizer().check_saved(self.tokenizer, folder / "tokenizer")
         inputs = read_json_object(folder / INPUTS)
         # Earlier versions read images only, and did not write the first two.
         self.source, channels = inputs.get("source", "images"), inputs.get("channels", 3)
