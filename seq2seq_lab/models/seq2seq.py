@@ -71,6 +71,11 @@ class Seq2Seq(nn.Module):
         """The largest number of source positions that the model can attend to; None for any number."""
         return self.decoder.longest_source
 
+    @property
+    def _reads_images(self) -> bool:
+        """Whether a source is an image, or features of one."""
+        return self.encoder.source in ("images", "features")
+
     def check_length(self, length: int, name: str) -> None:
         """Check that the model can attend to a source of this many positions.
 
@@ -84,7 +89,7 @@ class Seq2Seq(nn.Module):
         longest = self.longest_source
         if longest is not None and length > longest:
             # `<sos>` and `<eos>` are not counted.
-            unit, framing = ("positions", 0) if self.encoder.source == "images" else ("tokens", 2)
+            unit, framing = ("positions", 0) if self._reads_images else ("tokens", 2)
             raise UserError(
                 f"{name} has {length - framing} {unit}, and this attention function has scores for {longest - framing} at "
                 f"most. Set attention.max_length={length - 2} or more, or choose a function without a limit, such as "
@@ -127,7 +132,7 @@ class Seq2Seq(nn.Module):
             UserError: a source has more positions than the model can attend to, or others than the readout can copy.
         """
         encoded = self.encode(batch, embedded_BSE)
-        name = "An image" if self.encoder.source == "images" else "A source sentence"
+        name = "An image" if self._reads_images else "A source sentence"
         self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
         if self.readout.needs_tokens:

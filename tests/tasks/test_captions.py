@@ -448,6 +448,16 @@ def test_attention_to_a_limited_number_of_positions_needs_one_for_each_of_the_im
     assert "attention.max_length=62 " in error
 
 
+def test_the_positions_of_features_are_counted_as_those_of_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("attention=location", "attention.max_length=3", f"dataset.path={write_features(tmp_path)}")
+    assert command_line.run(*FEATURES, *settings, f"hydra.run.dir={tmp_path / 'run'}") == 2
+    error = capsys.readouterr().err
+    assert "image has 6 positions" in error
+    assert "attention.max_length=4 " in error
+
+
 def test_an_encoder_of_images_is_refused_for_sentences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
