@@ -166,11 +166,6 @@ class CaptionEvaluator(DecodingEvaluator):
         )
 
 
-def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:
-    """Return the text of a hypothesis, on one line."""
-    return one_line(tokenizer.decode(hypothesis.tokens))
-
-
 def caption_of(
     hypothesis: Hypothesis, tokenizer: Tokenizer, image_CHW: npt.NDArray[Any], grid: tuple[int, int]
 ) -> Caption:
@@ -180,8 +175,8 @@ def caption_of(
         image_CHW: what the model read, an image or features.
         grid: the number of rows and columns of the feature map.
     """
-    _, token_spans = tokenizer.decode_spans(hypothesis.tokens)
-    text, attention_WYX = text_of(tokenizer, hypothesis), None
+    decoded, token_spans = tokenizer.decode_spans(hypothesis.tokens)
+    text, attention_WYX = one_line(decoded), None
     spans = words(text, token_spans)
     if hypothesis.weights_TS is not None:
         positions = [[position] for position in range(math.prod(grid))]
