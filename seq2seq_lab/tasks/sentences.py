@@ -6,12 +6,9 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import sectioned_table
@@ -60,17 +57,3 @@ class SentenceTask(TextTask):
 
     def uniform_loss(self) -> float:
         return math.log(self.vocabulary.tokenizer.size)
-
-
-def fitting(lengths: Tensor, longest: int) -> Tensor:
-    """Return the indices of the training sentences of at most `longest` tokens, and log how many have more.
-
-    Raises:
-        UserError: all sentences have more.
-    """
-    index = (lengths <= longest).nonzero().squeeze(1)
-    if not len(index):
-        raise UserError(f"task.max_length={longest}: all training sentences have more tokens. Increase it.")
-    if left_out := len(lengths) - len(index):
-        log.info("%s training sentences of more than %s tokens are left out.", f"{left_out:,}", longest)
-    return index

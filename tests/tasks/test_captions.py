@@ -39,6 +39,7 @@ from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, reg
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.parts import build_task
+from seq2seq_lab.tasks.text import fitting
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.parts import build_optimizer
 
@@ -434,6 +435,15 @@ def test_what_does_not_fit_is_refused(
         == 2
     )
     assert key in capsys.readouterr().err
+
+
+def test_captions_with_more_tokens_are_left_out_of_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    lengths = torch.tensor([3, 5, 2])
+    with caplog.at_level("INFO"):
+        assert fitting(lengths, 3, "captions").tolist() == [0, 2]
+    assert "1 training captions of more than 3 tokens" in caplog.text
+    with pytest.raises(UserError, match=r"task\.max_length=1: all training captions"):
+        fitting(lengths, 1, "captions")
 
 
 def test_attention_to_a_limited_number_of_positions_needs_one_for_each_of_the_image(

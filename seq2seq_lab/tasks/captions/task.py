@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -46,10 +45,8 @@ from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.text import Vocabulary, corpus_record
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record, fitting
 from seq2seq_lab.tasks.text_baselines import text_baseline
-
-log = logging.getLogger(__name__)
 
 NAME = "target"  # of the tokenizer's files
 ENCODERS = {"images": "convolutional", "features": "features encoder.feature_size=D"}  # by what they encode
@@ -196,18 +193,7 @@ class CaptionTask(Task):
             UserError: no pair is short enough.
         """
         captions = self._tokenize(pairs, "train")
-        index = (captions.lengths - 2 <= self.settings.max_length).nonzero().squeeze(1)
-        left_out = len(captions) - len(index)
-        if not len(index):
-            raise UserError(
-                f"task.max_length={self.settings.max_length}: all training captions have more tokens. Increase it."
-            )
-        if left_out:
-            log.info(
-                "%s training captions of more than %s tokens are left out (task.max_length).",
-                f"{left_out:,}",
-                self.settings.max_length,
-            )
+        index = fitting(captions.lengths - 2, self.settings.max_length, "captions")
         captions = captions.select(index)
         return CaptionExamples(
             torch.from_numpy(pairs.images),

@@ -13,7 +13,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer
 from seq2seq_lab.runtime.device import on_device
-from seq2seq_lab.tasks.sentences import fitting
+from seq2seq_lab.tasks.text import fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TrainingSentences:
     def __init__(
         self, text: Sentences, tokens: Ragged, tokenizer: Tokenizer, max_length: int, seed: int
     ) -> None:
-        index = fitting(tokens.lengths - 2, max_length)
+        index = fitting(tokens.lengths - 2, max_length, "sentences")
         if len(index) < len(tokens):
             tokens = tokens.select(index)
         self._tokens = SentenceTokens(tokens)

@@ -52,10 +52,11 @@ from seq2seq_lab.tasks.masked_language_model.loaded import LoadedMaskedLanguageM
 from seq2seq_lab.tasks.masked_language_model.report import MaskedReport
 from seq2seq_lab.tasks.overlap import FILE, write_hashes
 from seq2seq_lab.tasks.report import Report
-from seq2seq_lab.tasks.sentences import SentenceTask, fitting
+from seq2seq_lab.tasks.sentences import SentenceTask
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.tagging.data import TaggedTokens, first_tokens
+from seq2seq_lab.tasks.text import fitting
 
 FIXED = 0  # the seed of the masks and pairs of validation and test, the same for every run
 
@@ -124,7 +125,7 @@ class MaskedLanguageModelTask(SentenceTask):
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         key, corpus = self.tokenize_sentences(cache, saved), self.corpus
         tokens = self.tokens["train"]
-        index = fitting(tokens.lengths, self.max_length)
+        index = fitting(tokens.lengths, self.max_length, "sentences")
         index = index[predictable_counts(tokens)[index] > 0]
         if len(index) < len(tokens):
             tokens = tokens.select(index)
