@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.base import Array, Metric, Share
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -45,14 +45,12 @@ def word_f1(answer: str, gold: str) -> float:
     return 2 * (Counter(found) & Counter(true)).total() / (len(found) + len(true))
 
 
-class AnswerMetric(Metric):
+class AnswerMetric(Share):
     """The mean over the questions of the best score of the answer with one of the gold answers.
 
     It equals the official evaluation of SQuAD 2.0, divided by 100. For SQuAD 1.1 the official evaluation differs only for
     answers that consist of punctuation and articles.
     """
-
-    higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
 
     @staticmethod
     @abstractmethod
@@ -66,10 +64,6 @@ class AnswerMetric(Metric):
             gold = [one for one in answers if normalize(one)] or [""]
             rows.append([max(self.score(answer, one) for one in gold), 1.0])
         return np.array(rows, np.float64)
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1])
 
     def signature(self, outputs: Answered) -> str:
         """See `Metric.signature`."""

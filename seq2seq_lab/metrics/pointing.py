@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.base import Array, Share
 
 
 class Pointing(Protocol):
@@ -22,10 +22,10 @@ class Pointing(Protocol):
         ...
 
 
-class PointingMetric(Metric):
+class PointingMetric(Share):
     """The mean of a column of `Pointing.pointing` over the content words."""
 
-    higher_is_better, format, limits = True, ".3f", (0.0, 1.0)
+    format, confidence = ".3f", False
     column: int
 
     def unavailable(self, outputs: Pointing) -> str | None:
@@ -36,10 +36,6 @@ class PointingMetric(Metric):
         """See `Metric.rows`."""
         assert outputs.pointing is not None
         return outputs.pointing[:, [self.column, 3]]
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / max(totals_K[1], 1))
 
 
 class PointingGame(PointingMetric):

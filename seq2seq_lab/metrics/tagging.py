@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.base import Array, Metric, Share
 
 Words = Literal["all", "ambiguous", "unseen"]
 PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
@@ -36,14 +36,12 @@ class Tags(Protocol):
         ...
 
 
-class TokenAccuracy(Metric):
+class TokenAccuracy(Share):
     """The share of words with the right tag.
 
     Args:
         words: which words count; `ambiguous` and `unseen` see `Tags`.
     """
-
-    higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
 
     def __init__(self, words: Words = "all") -> None:
         self.words = words
@@ -56,20 +54,12 @@ class TokenAccuracy(Metric):
             return None
         return f"there are no {self.words} words"
 
-    def is_defined(self, totals_K: Array) -> bool:
-        """See `Metric.is_defined`."""
-        return bool(totals_K[1] > 0)
-
     def rows(self, outputs: Tags) -> Array:
         """See `Metric.rows`."""
         rows = zip(outputs.labels, outputs.predicted, self._chosen(outputs), strict=True)
         return np.array(
             [[(true == found)[chosen].sum(), chosen.sum()] for true, found, chosen in rows], np.float64
         )
-
-    def value(self, totals_K: Array) -> float:
-        """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
 
     def _chosen(self, outputs: Tags) -> Sequence[npt.NDArray[np.bool_]]:
         if self.words == "all":
