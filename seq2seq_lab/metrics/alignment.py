@@ -12,6 +12,7 @@ import numpy.typing as npt
 from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.base import Array, Metric
+from seq2seq_lab.metrics.significance import ratio
 
 if TYPE_CHECKING:
     from seq2seq_lab.data.tokenizers import TokenizerPair
@@ -361,7 +362,7 @@ class AlignmentErrorRate(AlignmentMetric):
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
         sure, possible, predicted, gold = totals_K
-        return 1 - _ratio(sure + possible, predicted + gold)
+        return 1 - ratio((sure + possible, predicted + gold))
 
 
 class PointingAccuracy(AlignmentMetric):
@@ -384,7 +385,7 @@ class PointingAccuracy(AlignmentMetric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return _ratio(totals_K[0], totals_K[1])
+        return ratio(totals_K)
 
 
 class AlignmentPrecision(AlignmentMetric):
@@ -394,7 +395,7 @@ class AlignmentPrecision(AlignmentMetric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return _ratio(totals_K[1], totals_K[2])
+        return ratio(totals_K[[1, 2]])
 
 
 class AlignmentRecall(AlignmentMetric):
@@ -404,8 +405,4 @@ class AlignmentRecall(AlignmentMetric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return _ratio(totals_K[0], totals_K[3])
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return float(numerator / denominator) if denominator else math.nan
+        return ratio(totals_K[[0, 3]])

@@ -12,6 +12,8 @@ import numpy as np
 from seq2seq_lab.data.words import words as spans_of_words
 from seq2seq_lab.metrics.base import Array, Grouping, Metric
 from seq2seq_lab.metrics.loss import perplexity
+from seq2seq_lab.metrics.significance import ratio
+from seq2seq_lab.metrics.texts import named_groups
 
 DISTANCES = {1: "1", 2: "2", 4: "3–4", 8: "5–8", math.inf: "9 or more"}
 """The groups of distances from the subject to the verb, by the greatest distance."""
@@ -148,7 +150,7 @@ class MinimalPairAccuracy(Metric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan
+        return ratio(totals_K)
 
     def is_defined(self, totals_K: Array) -> bool:
         """See `Metric.is_defined`."""
@@ -161,11 +163,7 @@ class MinimalPairAccuracy(Metric):
 
 def by_phenomenon(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:
     """Return the indices of the sentences with a minimal pair of each phenomenon."""
-    groups: dict[str, list[int]] = {}
-    for index, name in enumerate(outputs.phenomena):
-        if name is not None:
-            groups.setdefault(name, []).append(index)
-    return dict(sorted(groups.items())) or None
+    return named_groups(() if name is None else (name,) for name in outputs.phenomena) or None
 
 
 def by_distance(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:

@@ -46,7 +46,7 @@ def confidence_interval(
     return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else math.inf
 
 
-def ratio(totals_K: npt.NDArray[Any]) -> float:
+def ratio(totals_K: Sequence[float] | npt.NDArray[Any]) -> float:
     """Return the first of two sums divided by the second; NaN if that is 0. With (value, 1) as rows it is the mean."""
     return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan
 
