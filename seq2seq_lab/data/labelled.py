@@ -1,17 +1,18 @@
 """The result of a data set for classification and tagging: texts with labels, in splits."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.local_files import find_file
+from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Rows, value_of
-from seq2seq_lab.data.text import SPLITS, SplitName, new_counts, split_by_hash
+from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
 
@@ -99,34 +100,72 @@ def collect_labelled(
     return kind(language, train, validation, test, dict(counts or {}))
 
 
-class LabelledFiles(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledFiles(ABC):
     """A data set of files.
 
-    Attributes:
-        train: the file of the training split.
-        validation: that of the validation split; None to take a share of the training examples, by a hash of the text.
+    Args:
+        train: the file of the training split, plain or compressed.
+        validation: that of the validation split; None to take a share of the training examples.
         test: the same.
-        language: the code of the language of the texts.
-        validation_share, test_share: the shares.
+        encoding: of the files; see `read_lines`.
+        language: the code of the language of the files.
+        validation_share: the share of the training examples that is used for validation, by a hash of the group of each.
+        test_share: the share that is used for the test.
+
+    Raises:
+        UserError: a value is out of range.
     """
 
-    @property
-    def train(self) -> str | None: ...
+    train: str | None
+    validation: str | None
+    test: str | None
+    encoding: str | None
+    language: str
+    validation_share: float
+    test_share: float
 
-    @property
-    def validation(self) -> str | None: ...
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_shares(self.validation_share, self.test_share)
 
-    @property
-    def test(self) -> str | None: ...
+    @abstractmethod
+    def examples(self, source: Any, counts: Counter[str]) -> Iterable[tuple[str, Example]]:
+        """Return the examples of a source, each with the text of its group, and count special ones.
 
-    @property
-    def language(self) -> str: ...
+        Examples of the same group are in the same split.
+        """
 
-    @property
-    def validation_share(self) -> float: ...
+    def read(self, kind: type[Kind], others: Mapping[SplitName, object] | None = None) -> Kind:
+        """Return the corpus of the files. Its counts include those of `count_repeats` for texts and labels.
 
-    @property
-    def test_share(self) -> float: ...
+        Args:
+            kind: the type of the corpus.
+            others: the sources of the splits without a file.
+
+        Raises:
+            UserError: a file does not exist, a split has no example, or as `examples`.
+        """
+        counts = new_counts()
+        corpus = collect_labelled(self.language, self._split_examples(counts, others or {}), kind=kind)
+        train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
+        count_repeats(train, held_out, counts)
+        return replace(corpus, counts=dict(counts))
+
+    def _split_examples(
+        self, counts: Counter[str], others: Mapping[SplitName, object]
+    ) -> Iterator[tuple[SplitName, Example]]:
+        """Yield the examples of files, and of other sources, with the names of their splits."""
+        files = {name: file for name in SPLITS if (file := getattr(self, name)) is not None}
+        sources = {**others, **{name: find_file(f"dataset.{name}", file) for name, file in files.items()}}
+        shares = (
+            0.0 if "validation" in sources else self.validation_share,
+            0.0 if "test" in sources else self.test_share,
+        )
+        for name in SPLITS:
+            if name in sources:
+                for group, example in self.examples(sources[name], counts):
+                    yield (split_by_hash(group, *shares) if name == "train" else name), example
 
 
 def refuse_without_train(dataset: LabelledFiles) -> None:
@@ -134,30 +173,6 @@ def refuse_without_train(dataset: LabelledFiles) -> None:
     for name, file in (("validation", dataset.validation), ("test", dataset.test)):
         if dataset.train is None and file is not None:
             raise UserError(f"dataset.{name}={file} needs dataset.train=FILE. Set it too.")
-
-
-def read_labelled(
-    dataset: LabelledFiles,
-    read: Callable[[Any, Counter[str]], Iterable[tuple[str, Example]]],
-    kind: type[Kind],
-    others: Mapping[SplitName, object] | None = None,
-) -> Kind:
-    """Return the corpus of the files of a data set. Its counts include those of `count_repeats` for texts and labels.
-
-    Args:
-        read: returns the examples of a source, each with the text that is hashed, and counts special ones. Examples with
-            the same text are in the same split.
-        kind: the type of the corpus.
-        others: the sources of the splits without a file.
-
-    Raises:
-        UserError: a file does not exist, a split has no example, or as `read`.
-    """
-    counts = new_counts()
-    corpus = collect_labelled(dataset.language, _split_files(dataset, read, counts, others or {}), kind=kind)
-    train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
-    count_repeats(train, held_out, counts)
-    return replace(corpus, counts=dict(counts))
 
 
 def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Iterator[tuple[str, list[str]]]:
@@ -200,25 +215,6 @@ def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Itera
                     f"{location}: {column}={value!r:.80} is neither a text nor a number. Correct or remove the row."
                 )
         yield location, [str(value) for value in values]
-
-
-def _split_files(
-    dataset: LabelledFiles,
-    read: Callable[[Any, Counter[str]], Iterable[tuple[str, Example]]],
-    counts: Counter[str],
-    others: Mapping[SplitName, object],
-) -> Iterator[tuple[SplitName, Example]]:
-    """Yield the examples of files, and of other sources, with the names of their splits."""
-    files = {name: file for name in SPLITS if (file := getattr(dataset, name)) is not None}
-    sources = {**others, **{name: find_file(f"dataset.{name}", file) for name, file in files.items()}}
-    shares = (
-        0.0 if "validation" in sources else dataset.validation_share,
-        0.0 if "test" in sources else dataset.test_share,
-    )
-    for name in SPLITS:
-        if name in sources:
-            for group, example in read(sources[name], counts):
-                yield (split_by_hash(group, *shares) if name == "train" else name), example
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from seq2seq_lab.data.hub import Table, hub_tables
-from seq2seq_lab.data.labelled import Example, LabelledCorpus, PairCorpus, read_columns, read_labelled
-from seq2seq_lab.data.local_files import check_encoding, compose
+from seq2seq_lab.data.labelled import Example, LabelledCorpus, LabelledFiles, PairCorpus, read_columns
+from seq2seq_lab.data.local_files import compose
 from seq2seq_lab.data.tables import HIDDEN, Format, Reader
-from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, find_problem
+from seq2seq_lab.data.text import SPLITS, SplitName, find_problem
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -28,50 +28,36 @@ HUB_REMEDY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledTexts:
+class LabelledTexts(LabelledFiles):
     """Texts, or pairs of texts, with one label each.
 
     Pairs with the label `-`, and examples with the label -1 in Parquet or from the hub, are left out and counted.
 
     Args:
-        train: a file, plain or compressed.
-        validation: the same; None: that of the hub, or a share of the training texts, by a hash of the text or of the group.
-        test: the same.
+        train, validation, test: see `LabelledFiles`; None for that of the hub, if it has one.
         format: `label_first` for lines of a label, white space and a text; otherwise see `tables.Reader`.
-        delimiter, encoding: see `tables.Reader`.
+        delimiter: see `tables.Reader`.
         columns: the text, or two texts, and the label: names, or numbers from 1 for a table without a line of names.
         hub: instead of `train`, a data set of the Hugging Face hub or a local folder in its layout; see `read_hub`.
         hub_config: the sub-set, if the data set has several.
         hub_splits: the names of the splits train, validation and test of the hub; None for one that is taken from train.
             None instead of the three: those called train, validation (or val, dev) and test.
-        group: the column of the group of a text; the texts of a group are in the same split. None: the
-            shares are taken by a hash of the text.
-        language: the code of the language of the texts.
-        validation_share: the share of the texts, or of the groups, that is used for validation.
-        test_share: the share of them that is used for the test.
+        group: the column of the group of a text; None: each text is a group.
 
     Raises:
         UserError: a value is out of range, or two settings cannot be combined.
     """
 
-    train: str | None
-    validation: str | None
-    test: str | None
     format: Format | Literal["label_first"]
     delimiter: str | None
-    encoding: str | None
     columns: tuple[str, str] | tuple[int, int] | tuple[str, str, str] | tuple[int, int, int]
     hub: str | None
     hub_config: str | None
     hub_splits: tuple[str, str | None, str | None] | None
     group: str | int | None
-    language: str
-    validation_share: float
-    test_share: float
 
     def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-        check_shares(self.validation_share, self.test_share)
+        LabelledFiles.__post_init__(self)  # super() fails in a dataclass with slots
         if self.group is not None and isinstance(self.group, int) != isinstance(self.columns[0], int):
             raise UserError(
                 f"dataset.group={self.group} and dataset.columns={[*self.columns]} must both be names, or both be numbers. "
@@ -102,7 +88,7 @@ class LabelledTexts:
             tables = hub_tables(
                 self.hub, self.hub_config, self._split_names, columns, remedy=HUB_REMEDY, reader=reader
             )
-        return read_labelled(self, self._read, self.corpus_type, tables)
+        return self.read(self.corpus_type, tables)
 
     def _check_hub(self) -> None:
         """Refuse settings that cannot be combined with those of the hub."""
@@ -135,7 +121,8 @@ class LabelledTexts:
         """The columns of the texts, of the label, and of the group if there is one."""
         return self.columns if self.group is None else (*self.columns, self.group)
 
-    def _read(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+    def examples(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+        """See `LabelledFiles.examples`."""
         left_out = {NO_LABEL} if self.corpus_type is PairCorpus else set[str]()
         if isinstance(source, list) or (
             self.format != "label_first" and self._reader.form("file", str(source)) == "parquet"

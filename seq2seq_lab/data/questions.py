@@ -13,14 +13,14 @@ from seq2seq_lab.data.grammar.facts import draw_question
 from seq2seq_lab.data.labelled import (
     AnyLabelledCorpus,
     Example,
+    LabelledFiles,
     collect_labelled,
-    read_labelled,
     refuse_without_train,
 )
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, compose
+from seq2seq_lab.data.local_files import compose
 from seq2seq_lab.data.tables import Reader
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, split_by_hash
+from seq2seq_lab.data.text import SplitName, find_problem, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -67,21 +67,16 @@ def context_of(line: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class Questions(LabelledFiles):
     """Questions about texts, whose answers are spans of the texts.
 
     Without `train`, questions about generated facts; see `draw_question`.
 
     Args:
-        train: a file, plain or compressed; see `read_questions`. None to generate questions.
-        validation: the same; None to take a share of the training texts with all their questions, by a hash of the text.
-        test: the same.
-        encoding: of the files; see `read_lines`.
-        language: the code of the language of the files.
+        train, validation, test: see `read_questions` and `LabelledFiles`; None for `train` to generate questions. A text
+            with all its questions is in one split.
         questions: the number of questions to generate.
         no_answer_share: the share of the generated questions without an answer.
-        validation_share: the share of the texts that is used for validation.
-        test_share: the share of the texts that is used for the test.
         seed: random seed of the generated questions.
 
     Raises:
@@ -89,27 +84,19 @@ class Questions:
     """
 
     licence: ClassVar[str] = GENERATED
-    train: str | None
-    validation: str | None
-    test: str | None
-    encoding: str | None
-    language: str
     questions: Count
     no_answer_share: Share
-    validation_share: float
-    test_share: float
     seed: int
 
     def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-        check_shares(self.validation_share, self.test_share)
+        LabelledFiles.__post_init__(self)  # super() fails in a dataclass with slots
         refuse_without_train(self)
 
     def load(self) -> QuestionCorpus:
         """Read or generate the questions. Raises `UserError` for files that cannot be used."""
         if self.train is None:
             return collect_labelled("en", self._generated(), kind=QuestionCorpus)
-        return read_labelled(self, self._read, QuestionCorpus)
+        return self.read(QuestionCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:
         random, shares = Random(self.seed), (self.validation_share, self.test_share)
@@ -125,8 +112,9 @@ class Questions:
             line = f"{drawn.question}{TURN}{drawn.text}"
             yield split_by_hash(drawn.text, *shares), (line, label_of(answers), deciding)
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
-        for line, answers in read_questions(path, self.encoding, counts):
+    def examples(self, source: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+        """See `LabelledFiles.examples`."""
+        for line, answers in read_questions(source, self.encoding, counts):
             yield context_of(line), (line, label_of(answers), None)
 
 

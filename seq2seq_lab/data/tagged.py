@@ -11,15 +11,15 @@ from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.labelled import (
     Example,
+    LabelledFiles,
     TaggedCorpus,
     collect_labelled,
-    read_labelled,
     refuse_without_train,
 )
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, compose, plain_name, read_lines
+from seq2seq_lab.data.local_files import compose, plain_name, read_lines
 from seq2seq_lab.data.tables import SUFFIXES, Reader
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, split_by_hash
+from seq2seq_lab.data.text import SplitName, find_problem, split_by_hash
 from seq2seq_lab.errors import UserError, require
 
 DOCUMENT = "-DOCSTART-"  # the first word of a line between documents (Tjong Kim Sang and De Meulder 2003)
@@ -32,7 +32,7 @@ Rows = Iterator[tuple[str, Sequence[str], Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
+class Tagged(LabelledFiles):
     """Sentences with a tag for each word.
 
     Without `train`, French sentences of `Grammar`; a tag is the part of speech with the gender and the number that the word
@@ -40,16 +40,10 @@ class Tagged:
     feminine, `suis` an auxiliary or a verb.
 
     Args:
-        train: a file of sentences with tags, plain or compressed; see `read_tagged`. None to generate sentences.
-        validation: the same; None to take a share of the training sentences, by a hash of the sentence.
-        test: the same.
-        encoding: of the files; see `read_lines`.
+        train, validation, test: see `read_tagged` and `LabelledFiles`; None for `train` to generate sentences.
         word_column: the column of the words, from 1; from the right -1 for the last one. JSON lines have `tokens`.
         tag_column: the column of the tags; JSON lines have `tags`.
-        language: the code of the language of the files.
         sentences: the number of sentences to generate.
-        validation_share: the share of the sentences that is used for validation.
-        test_share: the share of the sentences that is used for the test.
         seed: random seed of the generated sentences; see `Grammar`, also for `max_depth`.
 
     Raises:
@@ -57,22 +51,14 @@ class Tagged:
     """
 
     licence: ClassVar[str] = GENERATED
-    train: str | None
-    validation: str | None
-    test: str | None
-    encoding: str | None
     word_column: int
     tag_column: int
-    language: str
     sentences: Count
-    validation_share: float
-    test_share: float
     seed: int
     max_depth: Annotated[int, Within(0)]
 
     def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-        check_shares(self.validation_share, self.test_share)
+        LabelledFiles.__post_init__(self)  # super() fails in a dataclass with slots
         for name in ("word_column", "tag_column"):
             require(getattr(self, name) != 0, f"dataset.{name}", getattr(self, name), COLUMN)
         refuse_without_train(self)
@@ -81,7 +67,7 @@ class Tagged:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
         if self.train is None:
             return collect_labelled("fr", self._generated(), kind=TaggedCorpus)
-        return read_labelled(self, self._read, TaggedCorpus)
+        return self.read(TaggedCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:
         corpus = Grammar(
@@ -99,9 +85,10 @@ class Tagged:
             tags = " ".join(f"{part}.{agreement}" if agreement else part for part, agreement in rows)
             yield split_by_hash(text, self.validation_share, self.test_share), (text, tags, None)
 
-    def _read(self, path: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+    def examples(self, source: Path, counts: Counter[str]) -> Iterator[tuple[str, Example]]:
+        """See `LabelledFiles.examples`."""
         columns = (self.word_column, self.tag_column)
-        for text, tags in read_tagged(path, columns, self.encoding, counts):
+        for text, tags in read_tagged(source, columns, self.encoding, counts):
             yield text, (text, tags, None)
 
 
