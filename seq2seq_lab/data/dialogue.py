@@ -142,6 +142,9 @@ class Dialogue:
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = (
+        *("train", "validation", "test", "max_distance", "overwritten", "seed"),
+    )
     path: str | None
     encoding: str | None
     on_bad_pair: OnBadPair

@@ -44,6 +44,7 @@ class Monolingual:
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = ("train", "validation", "test", "seed", "max_depth")
     path: str | None
     encoding: str | None
     column: str | Count | None

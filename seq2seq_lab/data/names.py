@@ -91,6 +91,7 @@ class Names:
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = ("names", "seed")
     path: str | None
     encoding: str | None
     names: Count

@@ -84,6 +84,7 @@ class Questions(LabelledFiles):
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = ("questions", "no_answer_share", "seed")
     questions: Count
     no_answer_share: Share
     seed: int

@@ -101,6 +101,7 @@ class Sentiment:
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = ("reviews", "test_share", "seed")
     path: str | None
     encoding: str | None
     reviews: Count

@@ -51,6 +51,7 @@ class Tagged(LabelledFiles):
     """
 
     licence: ClassVar[str] = GENERATED
+    of_generated: ClassVar[tuple[str, ...]] = ("sentences", "seed", "max_depth")
     word_column: int
     tag_column: int
     sentences: Count

@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from seq2seq_lab.config.schema import SLOTS, Config
-from seq2seq_lab.config.slots import check_slot, named_components, part
+from seq2seq_lab.config.schema import SLOTS, Config, file_keys, group_values
+from seq2seq_lab.config.slots import check_slot, locate, named_components, part
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks import parts as task_parts
 from seq2seq_lab.tracking import parts as tracking_parts
 from seq2seq_lab.training import parts as training_parts
@@ -35,6 +36,34 @@ def check_parts(config: Config) -> None:
     check_slots(config)
     with named_components(config):
         _create_parts(config)
+
+
+def check_generated(config: Config) -> None:
+    """Refuse settings of generated data for a data set that is read from files, on which they have no effect.
+
+    The data set names these settings in `of_generated`. Values of the files in conf/dataset are not refused: the user has
+    not set them.
+
+    Raises:
+        UserError: names the setting and the remedy.
+    """
+    slot = config.dataset or {}
+    names = getattr(locate("dataset", slot, KINDS), "of_generated", ()) if slot else ()
+    key = "path" if "path" in slot else "train"
+    if not names or slot[key] is None:
+        return
+    files = [file_keys("dataset", choice) for choice in group_values("dataset")]
+    usual = [keys for keys in files if keys.get("_target_") == slot["_target_"]]
+    for name in names:
+        # A text is a file: dataset=monolingual has the number of sentences of a split or its file in one setting.
+        if isinstance(value := slot[name], str) or value in [keys.get(name) for keys in usual]:
+            continue
+        share = f"{name}_share"
+        instead = f", or set dataset.{share} or dataset.{name}=FILE instead" if share in slot else ""
+        raise UserError(
+            f"dataset.{name}={value} is a setting of generated data, and dataset.{key}={slot[key]} reads files. Leave it "
+            f"out{instead}."
+        )
 
 
 def _create_parts(config: Config) -> None:

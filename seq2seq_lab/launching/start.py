@@ -48,6 +48,7 @@ def check_parts(config: configuration.Config, resumed: bool = False) -> None:
     """
     checks.check_parts(config)
     if not resumed:
+        checks.check_generated(config)
         check_vectors(config)
         warm_start.check(config)
 

@@ -256,6 +256,36 @@ def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
         assert str(raised.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("settings", "unused", "remedy"),
+    [
+        ("task=classification dataset=names dataset.path=a", "dataset.names=100", "Leave it out."),
+        ("task=classification dataset=names dataset.path=a", "dataset.seed=2", ""),
+        ("task=classification dataset=sentiment dataset.path=a", "dataset.test_share=0.2", ""),
+        ("task=span dataset.train=a", "dataset.no_answer_share=0.5", ""),
+        ("task=tagging dataset.train=a", "dataset.max_depth=1", ""),
+        ("task=dialogue dataset.path=a", "dataset.train=10", ""),
+        ("task=language_model dataset.path=a", "dataset.validation=20", "set dataset.validation_share"),
+        ("task=language_model dataset.path=a", "dataset.train=20", ""),
+    ],
+)
+def test_settings_of_generated_data_are_refused_with_files(settings: str, unused: str, remedy: str) -> None:
+    words = settings.split()
+    with pytest.raises(UserError) as raised:
+        command_line.check(*words, unused)
+    assert str(raised.value).startswith(f"{unused} ")
+    assert words[-1] in str(raised.value)
+    assert remedy in str(raised.value)
+    command_line.check(*words)
+    command_line.check(*words[:-1], unused)
+
+
+def test_files_of_splits_are_no_settings_of_generated_data() -> None:
+    files = ("dataset.path=a", "dataset.validation=b", "dataset.test=c")
+    command_line.check("task=language_model", *files)
+    command_line.check("task=language_model", "dataset=text_files", *files)
+
+
 def test_a_part_is_built_from_its_settings_and_run_time_arguments(config: Config, tmp_path: Path) -> None:
     made = part("attention", config.attention, KINDS)(query_size=4, encoder_output_size=6)
     assert isinstance(made, AdditiveAttention)

@@ -26,20 +26,18 @@ from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.tasks.dialogue import DialogueTask
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
-SMALL = (
-    *("experiment=dialogue", "dataset.train=24", "dataset.validation=4", "dataset.test=9", "logger=none"),
-    *(
-        "model.embedding_size=8",
-        "model.encoder_hidden_size=4",
-        "model.hidden_size=8",
-        "dataset.max_distance=3",
-    ),
+GENERATED = ("dataset.train=24", "dataset.validation=4", "dataset.test=9", "dataset.max_distance=3")
+OF_FILES = (
+    *("experiment=dialogue", "logger=none"),
+    *("model.embedding_size=8", "model.encoder_hidden_size=4", "model.hidden_size=8"),
     *("task.batch_size=8", "trainer.precision=fp32", "task.samples=1", "trainer.log_every_steps=1"),
     *("teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0", "search.max_length_factor=0"),
 )
+SMALL = (*OF_FILES, *GENERATED)
 
 BOTH = ("encoder.outputs=both",)
-SHORT = (*SMALL, "trainer.max_epochs=1", "task.samples=0")
+ONE_EPOCH = ("trainer.max_epochs=1", "task.samples=0")
+SHORT = (*SMALL, *ONE_EPOCH)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +91,7 @@ def test_dialogues_without_deciding_turns_monitor_perplexity(
     """Exact match is 0 at every validation, so it cannot select a checkpoint."""
     folder = tmp_path / "run"
     data = (f"dataset.path={own_dialogues}", "dataset.language=hi")
-    words = (*SMALL, *data, "trainer.max_epochs=3", f"hydra.run.dir={folder}")
+    words = (*OF_FILES, *data, "trainer.max_epochs=3", f"hydra.run.dir={folder}")
     progress: list[str] = []
     monkeypatch.setattr(Progress, "due", lambda self: True)
     monkeypatch.setattr(Progress, "_print", lambda self, step, parts: progress.append(parts[-1]))
@@ -132,7 +130,7 @@ def test_a_run_that_monitored_exact_match_is_not_resumed_with_perplexity(
         patch.setattr(DialogueTask, "load", TranslationTask.load)
         for name, monitor in (("null", "null"), ("named", "val/bleu")):
             words = (f"dataset.path={own_dialogues}", f"trainer.monitor={monitor}")
-            assert command_line.run(*SHORT, *words, f"hydra.run.dir={tmp_path / name}") == 0
+            assert command_line.run(*OF_FILES, *ONE_EPOCH, *words, f"hydra.run.dir={tmp_path / name}") == 0
     capsys.readouterr()
     assert command_line.run(f"resume={tmp_path / 'null'}", "trainer.max_epochs=2") == 2
     error = capsys.readouterr().err
