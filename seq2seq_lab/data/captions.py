@@ -287,7 +287,9 @@ def write_image(stem: Path, image_CHW: npt.NDArray[Any]) -> Path:
     if image_CHW.dtype != np.uint8:
         np.save(stem.with_suffix(".npy"), image_CHW.reshape(len(image_CHW), -1).T)
         return stem.with_suffix(".npy")
-    stem.with_suffix(".png").write_bytes(base64.b64decode(png_address(rgb(image_CHW)).partition(",")[2]))
+    from PIL import Image
+
+    Image.fromarray(rgb(image_CHW)).save(stem.with_suffix(".png"))
     return stem.with_suffix(".png")
 
 

@@ -1,6 +1,6 @@
 """Reports of several facts with a headline of one of them, about people whose names no training report has."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
@@ -95,11 +95,6 @@ def _filled(words: str, value: str) -> list[str]:
 
 
 def _text(drawn: Iterator[Gold]) -> ParallelText:
-    golds: Sequence[Gold] = [*drawn]
-    lines = ([" ".join(words) for words in side] for side in zip(*map(_sides, golds), strict=True))
-    source, target = lines
-    return ParallelText(source, target, gold=golds)
-
-
-def _sides(gold: Gold) -> tuple[Sequence[str], Sequence[str]]:
-    return gold.source_words, gold.target_words
+    golds = [*drawn]
+    source = [" ".join(one.source_words) for one in golds]
+    return ParallelText(source, [" ".join(one.target_words) for one in golds], gold=golds)

@@ -47,9 +47,6 @@ class CopyingTokenizer(Tokenizer):
         """
         return cls(name_of(type(tokenizer)), tokenizer.options(), copied_words)
 
-    def options(self) -> dict[str, object]:
-        return {"tokenizer": self.tokenizer, "settings": self.settings, "copied_words": self.copied_words}
-
     def use_languages(self, *labels: str) -> None:
         super().use_languages(*labels)
         self._base.use_languages(*labels)
