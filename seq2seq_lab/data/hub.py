@@ -12,7 +12,7 @@ from seq2seq_lab.data.download import check_reachable
 from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.local_files import plain_name
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, with_class_names
+from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, value_of, with_class_names
 from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
 from seq2seq_lab.errors import UserError
 
@@ -180,15 +180,12 @@ def _load(hub: str, subset: str | None, given: str, remedy: str) -> Any:
 
 def _candidates(split: Any, name: str, columns: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield two columns of a split as candidates of `usable_pairs`."""
-    rows = split.select_columns(list(dict.fromkeys(columns)))
-    row = 0
-    for batch in progress(rows.iter(_BATCH), f"Reading {name}", -(-len(rows) // _BATCH)):
-        for values in zip(*(batch[column] for column in columns), strict=True):
-            row += 1
-            source, target, problem = candidate(f"{name} row {row}", columns, values)
-            if None in values:
-                problem += (
-                    " (the library datasets reads empty cells and null, NA and nan of a CSV as None; to read them as text, \
-download the files and set dataset.train=FILE)"
-                )
-            yield source, target, problem
+    for location, row, _ in _rows(split.select_columns([*dict.fromkeys(columns)]), name, Counter()):
+        values = [value_of(row, column) for column in columns]
+        source, target, problem = candidate(location, columns, values)
+        if None in values:
+            problem += (
+                " (the library datasets reads empty cells and null, NA and nan of a CSV as None; to read them as text, "
+                "download the files and set dataset.train=FILE)"
+            )
+        yield source, target, problem

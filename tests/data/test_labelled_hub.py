@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from data.test_labelled_texts import texts
 
+from seq2seq_lab.data.hub import read_hub
 from seq2seq_lab.data.labelled import LabelledCorpus, PairCorpus
+from seq2seq_lab.data.tables import Reader
+from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import UserError
 
 SENTENCES = {
@@ -73,6 +76,12 @@ def test_official_splits_have_the_names_of_the_classes(hub: str, tmp_path: Path)
     assert rows_of(corpus, "test") == [("own", "positive")]
     assert rows_of(corpus, "validation") == [("fine", "positive"), ("dull", "negative")]
     assert len(corpus.train) == 60
+
+
+def test_the_names_of_classes_are_sides_of_pairs(hub: str) -> None:
+    columns = ("sentence", "label")
+    pairs = read_hub(hub, None, columns, on_bad_pair="error", counts=new_counts(), remedy="", reader=Reader())
+    assert [*pairs["validation"]] == [("fine", "positive"), ("dull", "negative")]
 
 
 def test_groups_of_the_hub_stay_together(hub: str) -> None:
