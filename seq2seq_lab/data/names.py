@@ -136,7 +136,10 @@ class Names:
                     yield name, language, None
 
     def _read(self, folder: Path, counts: Counter[str]) -> Iterator[Example]:
-        files = sorted(file for file in folder.glob("*.txt*") if plain_name(file.name).endswith(".txt"))
+        files = dict[str, Path]()  # the plain file of a language if there is also a compressed one
+        for file in sorted(folder.glob("*.txt*")):
+            if (name := plain_name(file.name)).endswith(".txt"):
+                files.setdefault(name.removesuffix(".txt"), file)
         if len(files) < 2:
             raise UserError(
                 f"dataset.path={self.path} needs a file LANGUAGE.txt for each of at least two languages; "
@@ -144,8 +147,7 @@ class Names:
             )
         counts["dropped_duplicates"] = 0
         languages = Counter[str]()  # the number of languages of each name
-        for file in files:
-            language = plain_name(file.name).removesuffix(".txt")
+        for language, file in files.items():
             names = [
                 (line_number, line.strip(), problem)
                 for line_number, (line, problem) in enumerate(

@@ -1,5 +1,6 @@
 """Names and sentences with labels: what the generated ones look like, and how files are read."""
 
+import gzip
 import re
 from collections import Counter
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_dropped_duplicates_and_names_of_several_languages_are_counted(tmp_path:
         "names_of_several_languages": 60,
     }
     assert names().load().counts == {}
+
+
+def test_a_compressed_copy_of_a_file_of_names_is_not_read_too(tmp_path: Path) -> None:
+    for language in ("Dutch", "Czech"):
+        lines = "\n".join(f"{language}{i}" for i in range(60))
+        (tmp_path / f"{language}.txt").write_text(lines, "utf-8")
+        (tmp_path / f"{language}.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    corpus = names(tmp_path).load()
+    assert sum(map(len, corpus.splits.values())) == 120
+    assert corpus.counts["names_of_several_languages"] == 0
 
 
 def test_a_folder_without_languages_and_bad_lines_are_refused(tmp_path: Path) -> None:
