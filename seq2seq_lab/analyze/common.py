@@ -99,7 +99,7 @@ def forced_pairs(run: Any, split: Any, question: str) -> tuple[Any, Any]:
 
 
 def influences_of(run: Any, split: Any, per_word: int, seed: int) -> Any:
-    """Return what each reference word of a test set depends on; see `CounterfactualDataset.influences`.
+    """Return what each reference word of a test set depends on; see `Grammar.influences`.
 
     Raises:
         UserError: the data set does not know.

@@ -5,9 +5,7 @@ reference, so the words in which the two references differ are known to depend o
 Gardner 2020, arXiv:2004.02709, but generated, not annotated.) A generated data set has such sentences.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,21 +52,3 @@ class Influence:
     influence_TS: npt.NDArray[np.bool_]
     known_S: npt.NDArray[np.bool_]
     counterfactuals: tuple[Counterfactual, ...]
-
-
-class CounterfactualDataset(Protocol):
-    """A data set that knows what each word of its references depends on."""
-
-    def load(self) -> Any:
-        """See `Dataset.load`."""
-        ...
-
-    def influences(self, sources: Sequence[str], *, per_word: int, seed: int) -> list[Influence]:
-        """Return the influence of each given source sentence.
-
-        Args:
-            sources: source sentences of any split.
-            per_word: the greatest number of counterfactuals for each source word.
-            seed: random seed of the choice of counterfactuals.
-        """
-        ...

@@ -75,9 +75,14 @@ class Grammar:
         return Corpus("en", "fr", splits.pop("train"), splits.pop("validation"), splits)
 
     def influences(self, sources: Sequence[str], *, per_word: int, seed: int) -> list[Influence]:
-        """Return what each reference word depends on; see `CounterfactualDataset.influences` and `grammar.influence`.
+        """Return what each reference word of source sentences depends on; see `grammar.influence`.
 
         The corpus is generated again to obtain the derivations, which takes a few seconds.
+
+        Args:
+            sources: source sentences of any split.
+            per_word: the greatest number of counterfactuals for each source word.
+            seed: random seed of the choice of counterfactuals.
 
         Raises:
             UserError: a sentence is not in the corpus, or `per_word` is not positive.

@@ -210,7 +210,7 @@ class InfluenceFinder:
     Args:
         depth: `max_depth` of the data set.
         held: the combinations that are held out.
-        per_word, seed: see `CounterfactualDataset.influences`.
+        per_word, seed: see `Grammar.influences`.
     """
 
     def __init__(self, depth: int, held: frozenset[Combination], per_word: int, seed: int) -> None:
