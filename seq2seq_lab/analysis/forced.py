@@ -30,7 +30,7 @@ class Forced:
         tokenizer: that of the outputs.
         source_tokenizer: that of the inputs; None if they are not text.
         plan: the indices of the examples of each batch.
-        batch: returns the batch of some examples, with the fields of `data.batch.TargetBatch` that are read here.
+        batch: returns the batch of some examples, with the fields of `data.batch.BatchOfTargets` that are read here.
         read: returns (logits_BTV or log-probabilities, weights_BTS or None) of a batch; row t belongs to output t.
         compute: the device and the precision of the model.
         without: returns a batch of other source ids, without their frame, each with the output of one pair; None if the

@@ -1,28 +1,10 @@
 """Batches of examples with a target sentence."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-
-
-class TargetBatch(Protocol):
-    """The fields of a task's batch that the losses of a decoder read; see `Batch`."""
-
-    @property
-    def index_B(self) -> Tensor: ...
-
-    @property
-    def target_BU(self) -> Tensor: ...
-
-    @property
-    def inputs_BT(self) -> Tensor: ...
-
-    @property
-    def outputs_BT(self) -> Tensor: ...
-
-    def twice(self) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

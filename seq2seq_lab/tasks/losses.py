@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from seq2seq_lab.data.batch import TargetBatch
+from seq2seq_lab.data.batch import BatchOfTargets
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 
@@ -133,14 +133,14 @@ def token_losses(logits_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
 
 
 def teacher_forced(
-    model: Seq2Seq | EncodedModel, batch: TargetBatch, with_weights: bool = True
+    model: Seq2Seq | EncodedModel, batch: BatchOfTargets, with_weights: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return the `token_losses` with the reference as input, and the attention weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT, with_weights)
     return token_losses(logits_BTV, batch.outputs_BT), weights_BTS
 
 
-def free_running(model: Seq2Seq | EncodedModel, batch: TargetBatch) -> Tensor:
+def free_running(model: Seq2Seq | EncodedModel, batch: BatchOfTargets) -> Tensor:
     """Return the cross-entropy in nats of each target token with the model's arg-max as input: loss_BT; 0 for padding.
 
     The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.

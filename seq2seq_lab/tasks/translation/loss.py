@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from seq2seq_lab.data.batch import TargetBatch
+from seq2seq_lab.data.batch import BatchOfTargets
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.tasks.base import StepInfo
@@ -45,7 +45,7 @@ class TrainingLoss:
         self.coverage_loss = coverage_loss
         self.reads_weights = coverage_loss > 0
 
-    def __call__(self, model: Seq2Seq, batch: TargetBatch, step: StepInfo) -> Tensor:
+    def __call__(self, model: Seq2Seq, batch: BatchOfTargets, step: StepInfo) -> Tensor:
         """Return the loss in nats, summed over the target tokens of the batch."""
         mask_BT = self.teacher_forcing.mask(batch, self.seed, step.epoch, step.step)
         if self.r_drop:
@@ -81,7 +81,7 @@ class TrainingLoss:
 
 
 @torch.no_grad()
-def _choose_separately(model: Seq2Seq, batch: TargetBatch, mask_BT: Tensor | None) -> Tensor:
+def _choose_separately(model: Seq2Seq, batch: BatchOfTargets, mask_BT: Tensor | None) -> Tensor:
     """Return the decoder inputs of both readings of a sentence, chosen in a separate pass."""
     if mask_BT is None:
         return batch.inputs_BT

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from seq2seq_lab.config.type_checks import Count, Probability
-from seq2seq_lab.data.batch import TargetBatch
+from seq2seq_lab.data.batch import BatchOfTargets
 from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import require
 from seq2seq_lab.models.selectable import Selectable
@@ -34,7 +34,7 @@ class TeacherForcing(ABC):
     def ratio_at(self, step: int) -> float:
         """Return r at an optimizer step, counted from 0."""
 
-    def mask(self, batch: TargetBatch, seed: int, epoch: int, step: int) -> Tensor | None:
+    def mask(self, batch: BatchOfTargets, seed: int, epoch: int, step: int) -> Tensor | None:
         """Return teacher_forcing_mask_BT, true where the token of the reference is read; None if it is true everywhere.
 
         With scope `token` and `sequence` the draws depend on (seed, epoch, sentence), otherwise on (seed, step).
@@ -128,7 +128,7 @@ def choose_inputs(
     model: Seq2Seq,
     state: Selectable,
     source: Source,
-    batch: TargetBatch,
+    batch: BatchOfTargets,
     teacher_forcing_mask_BT: Tensor | None,
 ) -> Tensor:
     """Return inputs_BT: the token of the reference where the mask is true, otherwise the model's arg-max.
