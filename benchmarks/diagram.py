@@ -54,8 +54,8 @@ def draw_encoder(axes: "Axes") -> None:
     label(axes, (3.8, -0.1), "encoder: two RNNs, one from each end", ENCODER)
     for j, word in enumerate(SOURCE):
         x, y = encoder_at(j)
-        box(axes, (x, 0.6), word, TOKENS)
-        box(axes, (x, y), f"$h_{j + 1}$", ENCODER)
+        box(axes, (x, 0.6), word, color=TOKENS)
+        box(axes, (x, y), f"$h_{j + 1}$", color=ENCODER)
         arrow(axes, (x, 0.9), (x, y - 0.3))
         if j:
             arrow(axes, (x - 1.75 + WIDTH / 2, y + 0.1), (x - WIDTH / 2, y + 0.1))
@@ -68,7 +68,7 @@ def draw_encoder(axes: "Axes") -> None:
 def draw_attention(axes: "Axes") -> None:
     """Draw the weights of one step, and the context that they give."""
     context = (5.2, 5.4)
-    box(axes, context, r"context $c_t=\sum_j\,\alpha_{tj}h_j$", ATTENTION, width=3.4, height=0.95)
+    box(axes, context, r"context $c_t=\sum_j\,\alpha_{tj}h_j$", color=ATTENTION, width=3.4, height=0.95)
     for j, weight in enumerate(WEIGHTS):
         x, y = encoder_at(j)
         end = (context[0] - 1.2 + 0.8 * j, context[1] - 0.52)
@@ -98,16 +98,16 @@ def draw_decoder(axes: "Axes") -> None:
     label(axes, (11.7, -0.1), "decoder: an RNN over the words so far", DECODER)
     for t, word in enumerate(TARGET):
         x, y = decoder_at(t)
-        box(axes, (x, 0.6), word, TOKENS)
-        box(axes, (x, y), "$s_t$" if t == 2 else f"$s_{{t-{2 - t}}}$", DECODER)
+        box(axes, (x, 0.6), word, color=TOKENS)
+        box(axes, (x, y), "$s_t$" if t == 2 else f"$s_{{t-{2 - t}}}$", color=DECODER)
         arrow(axes, (x, 0.9), (x, y - 0.3))
         if t:
             arrow(axes, (x - 2.2 + WIDTH / 2, y), (x - WIDTH / 2, y))
     x, y = decoder_at(2)
-    box(axes, (x - 0.9, 6.4), r"$\tilde{s}_t=\tanh(W[c_t;\,s_t])$", DECODER, width=3.6)
+    box(axes, (x - 0.9, 6.4), r"$\tilde{s}_t=\tanh(W[c_t;\,s_t])$", color=DECODER, width=3.6)
     arrow(axes, (x, y + 0.3), (x, 6.1))
     arrow(axes, (6.9, 5.55), (x - 2.75, 6.3))
-    box(axes, (x - 0.9, 7.55), "readout and softmax", TOKENS, width=3.6)
+    box(axes, (x - 0.9, 7.55), "readout and softmax", color=TOKENS, width=3.6)
     arrow(axes, (x - 0.9, 6.7), (x - 0.9, 7.25))
     arrow(axes, (x - 0.9, 7.85), (x - 0.9, 8.3))
     axes.text(x - 0.9, 8.5, OUTPUT[2], ha="center", va="center", fontsize=12, style="italic")

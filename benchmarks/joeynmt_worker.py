@@ -45,11 +45,12 @@ def main() -> None:
     data = {name: arrays[name] for name in arrays.files}
     settings = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     torch.set_num_threads(settings["threads"])
-    model = new_model(settings).to(settings["device"]).eval()
+    device = torch.device(settings["device"])
+    model = new_model(settings).to(device).eval()
     answer({})
     for line in sys.stdin:
         first, count, beam = map(int, line.split())
-        answer(translate(model, data, first, count, beam, torch.device(settings["device"])))
+        answer(translate(model, data, first=first, count=count, beam=beam, device=device))
 
 
 def new_model(settings: dict[str, Any]) -> Any:

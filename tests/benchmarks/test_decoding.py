@@ -1,9 +1,13 @@
 """The decoding benchmark: all searches return outputs of the same length, loop and package the same translations."""
 
+import importlib
+import io
+import json
 import sys
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,6 +75,30 @@ def test_joeynmt_is_given_the_batches_and_the_size_of_the_beam(work: Workload, t
         turn = translate(5, 1, 2)
     expected = work.text.lengths[torch.arange(8, 24)].sum()
     assert turn == Turn(int(expected), 5)
+
+
+def test_the_worker_answers_with_the_tokens_of_the_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without JoeyNMT: its model and its search are replaced."""
+    parts = {"batch": "Batch", "model": "build_model", "search": "search", "vocabulary": "Vocabulary"}
+    for name, part in {"": "", **parts}.items():
+        module = ModuleType(f"joeynmt.{name}")
+        setattr(module, part, None)
+        monkeypatch.setitem(sys.modules, f"joeynmt.{name}".rstrip("."), module)
+    worker = importlib.import_module("benchmarks.joeynmt_worker")
+    searched: list[int] = []
+    monkeypatch.setattr(worker, "new_model", lambda _: torch.nn.Identity())
+    monkeypatch.setattr(worker, "new_batch", lambda _, index, __: SimpleNamespace(src_length=index))
+    monkeypatch.setattr(worker, "search_batch", lambda _, __, beam: searched.append(beam))
+    np.savez(tmp_path / "data.npz", batches=np.array([[1, 2], [3, 4]]))
+    settings = {"threads": torch.get_num_threads(), "device": "cpu"}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "data.npz"), str(tmp_path / "settings.json")])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("0 2 5\n"))
+    worker.main()
+    first, answer = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first, answer["tokens"], searched) == ({}, 10, [5, 5, 5])  # the first batch twice
 
 
 @pytest.mark.parametrize(
