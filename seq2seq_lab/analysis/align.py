@@ -74,11 +74,11 @@ def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> 
             allowed = f"0 to {count - 1}" if count else "none: the model has no heads"
             require(value is not None and 0 <= value < count, name, value, allowed)
     for index, batch, _, weights_BTS in forced.readings():
+        if weights_BTS is None:
+            raise UserError("The model has no attention to words. Give another method: --method occlusion.")
         if of_head:
             maps_BATS = forced.cross_maps(model, batch)[:, extraction.layer]
             weights_BTS = maps_BATS.mean(1) if extraction.head is None else maps_BATS[:, extraction.head]
-        if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
-            raise UserError("The model has no attention to words. Give another method: --method occlusion.")
         yield index, to_host(weights_BTS.float())
 
 

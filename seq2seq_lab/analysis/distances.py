@@ -98,8 +98,6 @@ def readings(forced: Forced, vocabulary: int) -> Iterator[Reading]:
     found: dict[int, Reading] = {}
     for index, batch, logits_BTV, weights_BTS in forced.readings():
         probs_BTV = logits_BTV.float().softmax(2).cpu()
-        if weights_BTS is not None and weights_BTS.shape[2] != max(batch.source_lengths):
-            weights_BTS = None  # attention to the turns of a dialogue
         for row, i in enumerate(index):
             tokens = len(forced.tokenizer.spans(forced.targets[i])) + 1
             length = int(batch.source_lengths[row])

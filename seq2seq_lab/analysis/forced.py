@@ -48,11 +48,17 @@ class Forced:
     without: Callable[[Sequence[Sequence[int]], int], Any] | None = None
 
     def readings(self) -> Iterator[tuple[list[int], Any, Tensor, Tensor | None]]:
-        """Yield for each batch (indices of its examples, the batch, logits_BTV, weights_BTS)."""
+        """Yield for each batch (indices of its examples, the batch, logits_BTV, weights_BTS).
+
+        The weights are None without attention, and if they are over the turns of a dialogue instead of its tokens.
+        """
         for index in self.plan:
             batch = self.batch(index)
             with torch.no_grad(), evaluation_context(batch, self.compute.precision, self.compute.device):
                 logits_BTV, weights_BTS = self.read(batch)
+            reads_text = self.source_tokenizer is not None
+            if weights_BTS is not None and reads_text and weights_BTS.shape[2] != max(batch.source_lengths):
+                weights_BTS = None
             yield index.tolist(), batch, logits_BTV, weights_BTS
 
     def units(self, i: int) -> tuple[Units, Units]:

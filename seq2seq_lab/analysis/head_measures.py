@@ -42,7 +42,7 @@ def measures_of_heads(model: Any, forced: Forced) -> list[HeadMeasures]:
         raise UserError("measures needs a run with text as its source.")
     sums: dict[Head, Array] = {}
     for index, batch, _, weights_BTS in forced.readings():
-        if weights_BTS is None or weights_BTS.shape[2] != max(batch.source_lengths):
+        if weights_BTS is None:
             raise UserError("The model has no attention to words. Give a run whose model has it.")
         sources, targets = zip(*map(forced.units, index), strict=True)
         for head, of_head_BTS in _of_heads(model, forced, batch, weights_BTS):

@@ -124,9 +124,6 @@ def score(forced: Forced) -> list[ScoredText]:
             to_host, (batch.outputs_BT, *predictions(logits_BTV, batch.outputs_BT))
         )
         attention_BTS = None if weights_BTS is None else to_host(weights_BTS.float())
-        positions = None if forced.source_tokenizer is None else max(batch.source_lengths)
-        if attention_BTS is not None and positions not in (None, attention_BTS.shape[2]):
-            attention_BTS = None  # it is attention to the turns of a dialogue
         for row, i in enumerate(index):
             spans = forced.tokenizer.spans(forced.targets[i])
             length = len(spans) + 1
