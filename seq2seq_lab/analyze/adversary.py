@@ -1,9 +1,7 @@
 """`analyze adversary`: how far attention weights can move while the predictions stay."""
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from seq2seq_lab.analyze.common import (
@@ -11,11 +9,12 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     forced_pairs,
+    print_record,
     require_float32,
     selected_test_set,
 )
 from seq2seq_lab.analyze.intervene import add_layer_and_head
-from seq2seq_lab.errors import print_visible, require
+from seq2seq_lab.errors import require
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import print_table
@@ -72,7 +71,7 @@ def adversary(options: argparse.Namespace) -> None:
         )
     if options.format == "jsonl":
         for one in found:
-            print_visible(json.dumps(asdict(one)))
+            print_record(one)
         return
     print_divergences(found, options.limit)
 

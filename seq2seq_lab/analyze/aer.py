@@ -1,12 +1,17 @@
 """`analyze aer`: the alignment error rate of attention, beside controls."""
 
 import argparse
-import json
-from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_format, add_null, add_question, add_test_set, selected_test_set
-from seq2seq_lab.errors import UserError, print_visible
+from seq2seq_lab.analyze.common import (
+    add_format,
+    add_null,
+    add_question,
+    add_test_set,
+    print_record,
+    selected_test_set,
+)
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table
@@ -61,7 +66,7 @@ def aer(options: argparse.Namespace) -> None:
     found = alignment_errors(run.model, random_models, forced, gold=gold, train=train, null=options.null)
     if options.format == "jsonl":
         for one in found:
-            print_visible(json.dumps(asdict(one)))
+            print_record(one)
         return
     rows = [
         [

@@ -1,21 +1,21 @@
 """`analyze attribute`: which source words predictions depend on."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     influences_of,
+    print_record,
     require_float32,
     selected_test_set,
 )
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.data.corpus import ParallelText
-from seq2seq_lab.errors import UserError, print_visible, require
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
 from seq2seq_lab.metrics.texts import named_groups
@@ -120,7 +120,7 @@ def attribute(options: argparse.Namespace) -> None:
             explained.append(one)
             advance(len(explained), len(split.text))
             if options.format == "jsonl":
-                print_visible(json.dumps(one.as_json(), ensure_ascii=False))
+                print_record(one.as_json())
     found = comparison.means(explained)
     by_group = {
         name: {group: comparison.means([explained[i] for i in index]) for group, index in own.items()}
@@ -135,18 +135,7 @@ def attribute(options: argparse.Namespace) -> None:
     note = f"{NOTE} {comparison.ABOUT_INSENSITIVE}" if options.random_weights else NOTE
     write_pictures(options, note, tables, lambda: attributed_pictures(explained, methods, found))
     if options.format == "jsonl":
-        print_visible(
-            json.dumps(
-                {
-                    "means": plain_means(found),
-                    "insensitive": comparison.insensitive(found),
-                    "groups": {
-                        name: {group: plain_means(means) for group, means in own.items()}
-                        for name, own in by_group.items()
-                    },
-                }
-            )
-        )
+        print_record({"means": found, "insensitive": comparison.insensitive(found), "groups": by_group})
         return
     for table in tables:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
@@ -211,11 +200,6 @@ def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
     ids = run.output_tokenizer.encode([*split.text.target])
     loops = [longest_repeat(tokens) >= LEAST_REPEATS for tokens in ids]
     return {"kind of output": named_groups(["loops" if loop else "other outputs"] for loop in loops)}
-
-
-def plain_means(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return means as plain values."""
-    return {name: {key: asdict(mean) for key, mean in own.items()} for name, own in found.items()}
 
 
 def group_table(

@@ -2,13 +2,15 @@
 
 import argparse
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import UserError, did_you_mean, require
+from seq2seq_lab.errors import UserError, did_you_mean, print_visible, require
 from seq2seq_lab.evaluate import add_opening
 
 CHUNK = 16  # batches that are read, processed and written together
@@ -52,6 +54,11 @@ def add_null(arguments: argparse.ArgumentParser) -> None:
 def add_format(arguments: argparse.ArgumentParser) -> None:
     """Add the option that selects tables or JSON lines."""
     arguments.add_argument("--format", choices=["text", "jsonl"], default="text", help="(default: text)")
+
+
+def print_record(record: Any) -> None:
+    """Print a result as one line of JSON; see `plain`."""
+    print_visible(json.dumps(plain(record), ensure_ascii=False))
 
 
 def require_float32(options: argparse.Namespace, what: str) -> None:

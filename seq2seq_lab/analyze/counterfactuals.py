@@ -1,13 +1,17 @@
 """`analyze counterfactuals`: whether the outputs change where the references of changed sources change."""
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_question, add_test_set, influences_of, selected_test_set
-from seq2seq_lab.errors import print_visible, require
+from seq2seq_lab.analyze.common import (
+    add_question,
+    add_test_set,
+    influences_of,
+    print_record,
+    selected_test_set,
+)
+from seq2seq_lab.errors import require
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import progress_bar
 from seq2seq_lab.runtime.tables import print_table
@@ -67,11 +71,11 @@ def counterfactuals(options: argparse.Namespace) -> None:
             counts.append(Changes(**record["counts"]))
             advance(len(counts), len(influences))
             if options.format == "jsonl":
-                print_visible(json.dumps(record, ensure_ascii=False))
+                print_record(record)
     found = dependences(counts, split.text.phenomena)
     if options.format == "jsonl":
         for one in found:
-            print_visible(json.dumps(asdict(one), ensure_ascii=False))
+            print_record(one)
         return
     rows = []
     for one in found:

@@ -1,14 +1,20 @@
 """`analyze intervene`: what changed attention weights change."""
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_format, add_question, add_test_set, forced_pairs, selected_test_set
+from seq2seq_lab.analyze.common import (
+    add_format,
+    add_question,
+    add_test_set,
+    forced_pairs,
+    print_record,
+    selected_test_set,
+)
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
-from seq2seq_lab.errors import UserError, print_visible, require
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import TextTable, print_table
@@ -111,7 +117,7 @@ def intervene(options: argparse.Namespace) -> None:
     write_pictures(options, note, tables, lambda: variation_pictures(effects))
     if options.format == "jsonl":
         for one in found:
-            print_visible(json.dumps({"effect": type(one).__name__, **asdict(one)}, ensure_ascii=False))
+            print_record({"effect": type(one).__name__, **asdict(one)})
         return
     for table in tables:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)

@@ -1,12 +1,16 @@
 """`analyze measures`: how sharp and how monotone attention is, of each layer and head of a Transformer."""
 
 import argparse
-import json
-from dataclasses import asdict
 from typing import Any
 
-from seq2seq_lab.analyze.common import add_format, add_question, add_test_set, forced_pairs, selected_test_set
-from seq2seq_lab.errors import print_visible
+from seq2seq_lab.analyze.common import (
+    add_format,
+    add_question,
+    add_test_set,
+    forced_pairs,
+    print_record,
+    selected_test_set,
+)
 from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table
@@ -50,7 +54,7 @@ def measures(options: argparse.Namespace) -> None:
     found = measures_of_heads(run.model, forced)
     if options.format == "jsonl":
         for one in found:
-            print_visible(json.dumps(asdict(one)))
+            print_record(one)
         return
     rows = []
     for one in found:

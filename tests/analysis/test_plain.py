@@ -1,6 +1,7 @@
 """Results as plain data."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from seq2seq_lab.analysis.plain import HIDDEN, Plain, plain
+from seq2seq_lab.analyze.common import print_record
 
 
 @dataclass
@@ -33,3 +35,10 @@ def test_a_dataclass_becomes_plain_data() -> None:
 def test_other_values_are_refused() -> None:
     with pytest.raises(TypeError, match="PosixPath"):
         plain({"folder": Path()})
+
+
+def test_a_printed_record_has_null_for_a_number_that_is_not_finite(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_record({"confidence": math.inf})
+    assert capsys.readouterr().out == '{"confidence": null}\n'
