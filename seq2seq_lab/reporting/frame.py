@@ -1,9 +1,13 @@
 """The frame of all pages: head, style, links to sections and theme."""
 
+import base64
+import gzip
 import html
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 FILES = Path(__file__).parent  # of the HTML, CSS and JavaScript files
 
@@ -30,6 +34,16 @@ def framed(title: str, links: Mapping[str, str], main: str, scripts: Sequence[st
 def read(name: str) -> str:
     """Return the text of a file of the pages."""
     return (FILES / name).read_text("utf-8")
+
+
+def as_json(data: Any) -> str:
+    """Return plain values as JSON."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def packed(text: str) -> str:
+    """Return a text compressed by gzip, in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def script(name: str) -> str:

@@ -3,11 +3,8 @@
 The page contains the data as JSON and Plotly, both compressed; `page.js` draws them, again after each choice of the reader.
 """
 
-import base64
-import gzip
 import html
 import itertools
-import json
 import math
 import shlex
 from collections import Counter
@@ -25,7 +22,7 @@ from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
 from seq2seq_lab.reporting.figures import curve_labels
-from seq2seq_lab.reporting.frame import framed, read, script
+from seq2seq_lab.reporting.frame import as_json, framed, packed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
 from seq2seq_lab.reporting.run_page import heatmap_frame, steps
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
@@ -91,11 +88,6 @@ def about_aer(table: Table) -> list[str]:
     return [MEANING] if any(run.result.get("test/aer") is not None for run in runs) else []
 
 
-def as_json(data: Any) -> str:
-    """Return plain values as JSON."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
 def fitting(examples: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     """Return the first examples whose attention takes at most `room` bytes of a page."""
     sizes = itertools.accumulate(len(packed(as_json(example))) for example in examples)
@@ -124,11 +116,6 @@ def effects_table(table: Table) -> str:
         f"p is corrected for all pairs of lines of the table; it needs {LEAST_TESTED} runs of both.{more}"
     )
     return f'<div class="scroll">{html_table(HEADS, rows)}</div><p class="note">{html.escape(explained)}</p>'
-
-
-def packed(text: str) -> str:
-    """Return a text compressed by gzip, in base64."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def page_data(table: Table) -> dict[str, Any]:

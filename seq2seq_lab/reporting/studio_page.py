@@ -1,9 +1,6 @@
 """The page of the studio: its files for the server, and pages without a server."""
 
-import base64
-import gzip
 import html
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +15,7 @@ from seq2seq_lab.analysis.traced import Traced
 from seq2seq_lab.config.run_folders import DEMO, is_demo
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.reporting.frame import read
+from seq2seq_lab.reporting.frame import as_json, packed, read
 from seq2seq_lab.reporting.runs import Run, read_finished
 
 PAGE, STYLE, SCRIPT, SHARED = "studio.html", "studio.css", "studio.js", "shared.js"
@@ -182,9 +179,7 @@ def saved_page(
         "first": first,
         "answers": answers,
     }
-    text = json.dumps(saved, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-    data = f'<script type="text/plain" id="saved-answers">{packed}</script>'
+    data = f'<script type="text/plain" id="saved-answers">{packed(as_json(saved))}</script>'
     styles = f"<style>\n{style()}</style>"
     scripts = f"{data}\n<script>\n{shared()}</script>\n<script>\n{bundle()}</script>"
     return _page(f"{TITLE}: {first['sentence']}", styles, scripts)

@@ -2,13 +2,13 @@
 
 import asyncio
 import errno
-import json
 import logging
 import socket
 from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
+from seq2seq_lab.reporting.frame import as_json
 from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.gate import HEADERS, Gate
 from seq2seq_lab.studio.questions import QUESTIONS, Studio
@@ -102,8 +102,7 @@ def application(studio: Studio, gate: Gate) -> Any:
             return answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)
         if isinstance(found, str):  # a page
             return answer(found, 200, "text/html")
-        text = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return answer(text, 200, "application/json")
+        return answer(as_json(found), 200, "application/json")
 
     async def missing(request: Request, error: Any) -> Response:
         return answer(str(error.detail), error.status_code)

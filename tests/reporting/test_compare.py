@@ -32,7 +32,16 @@ from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, effects, figures, group_tests, page, run_page, table_files
+from seq2seq_lab.reporting import (
+    comparison,
+    effects,
+    figures,
+    frame,
+    group_tests,
+    page,
+    run_page,
+    table_files,
+)
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.reporting.shown import page_files
@@ -913,7 +922,7 @@ def test_the_next_steps_of_a_comparison_are_commands(study: Path) -> None:
 
 def test_a_page_has_as_much_attention_as_fits() -> None:
     examples = [{"title": str(i), "maps": {"0": {"frames": [i] * 100}}} for i in range(5)]
-    size = len(page.packed(page.as_json(examples[0])))
+    size = len(frame.packed(frame.as_json(examples[0])))
     assert page.fitting(examples, 3 * size) == examples[:3]
     assert page.fitting(examples, 0) == []
     assert "3 of the 5" in page.attention_note(3, 5)
