@@ -1,7 +1,7 @@
 """Advice for a result: the kinds of wrong outputs, and the next steps with their reasons."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +30,15 @@ class Advice:
     reading: str = ""
 
 
-def advise(run: Run, metrics: Sequence[Mapping[str, float]]) -> Iterator[Advice]:
-    """Yield the advice for a result, the most useful first.
-
-    Args:
-        metrics: the rows of its `metrics.jsonl`.
-    """
+def advise(run: Run) -> Iterator[Advice]:
+    """Yield the advice for a result, the most useful first."""
     result = run.result
     if result["status"] == "diverged":
         yield Advice(
             "The training has diverged: its loss is far above that of a uniform guess. Use a lower learning rate.",
             reading="docs/reliability.md",
         )
-    if still_improving(run, metrics):
+    if still_improving(run):
         epochs = 2 * int(run.settings["trainer.max_epochs"])
         monitor = run.declared.metrics[result["monitor"].removeprefix("val/")].label
         yield Advice(
@@ -89,12 +85,12 @@ def training_command(run: Run, *changes: str) -> str:
     return shlex.join(["python", "-m", "seq2seq_lab", *extensions.option(), *own, *changes])
 
 
-def still_improving(run: Run, metrics: Sequence[Mapping[str, float]]) -> bool:
+def still_improving(run: Run) -> bool:
     """Return whether the last of three or more validations was the best, in a run of a whole number of epochs."""
     if run.is_evaluation:
         return False
     key = run.result["monitor"]
-    values = [row[key] for row in metrics if key in row]
+    values = [row[key] for row in run.metrics if key in row]
     one = run.declared.metrics.get(key.removeprefix("val/"))
     if len(values) < 3 or one is None or not run.settings["trainer.max_epochs"].isdigit():
         return False

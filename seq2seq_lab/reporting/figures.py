@@ -66,7 +66,7 @@ def curve_labels(table: Table) -> dict[str, str]:
 
 def curve_points(run: Run, key: str) -> list[tuple[float, float]]:
     """Return the steps and the finite values of a curve."""
-    return [(row["step"], row[key]) for row in run.metrics() if math.isfinite(row.get(key, math.nan))]
+    return [(row["step"], row[key]) for row in run.metrics if math.isfinite(row.get(key, math.nan))]
 
 
 def curve_series(group: Group, key: str) -> list[Series]:

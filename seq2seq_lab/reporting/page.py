@@ -21,7 +21,7 @@ from seq2seq_lab.reporting.aer import MEANING
 from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
-from seq2seq_lab.reporting.figures import curve_labels
+from seq2seq_lab.reporting.figures import curve_labels, curve_points
 from seq2seq_lab.reporting.frame import as_json, framed, packed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
 from seq2seq_lab.reporting.run_page import heatmap_frame, steps
@@ -250,13 +250,9 @@ def curves(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     The metric of the comparison comes first.
     """
-    rows = [run.metrics() for run in runs]
     made = []
     for key, label in curve_labels(table).items():
-        points = [
-            thinned([(row["step"], row[key]) for row in one if math.isfinite(row.get(key, math.nan))])
-            for one in rows
-        ]
+        points = [thinned(curve_points(run, key)) for run in runs]
         if any(points):
             lines = [
                 {"x": [x for x, _ in line], "y": [float(f"{y:.6g}") for _, y in line]} for line in points

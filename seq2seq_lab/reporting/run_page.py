@@ -54,15 +54,14 @@ def write_run_page(folder: Path, commands: Mapping[str, Sequence[str]]) -> Path:
 
 def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
     """Return the page of a run; see `write_run_page`."""
-    metrics = run.metrics()
     sections = {
         "Scores": scores(run),
         "Attention": attention(run),
         "Attention over the training": sliders(run),
-        "Curves": curves(run, metrics),
+        "Curves": curves(run),
         "Groups of examples": groups(run),
         "Outputs": outputs(run),
-        "What to do next": steps(advice.advise(run, metrics), commands),
+        "What to do next": steps(advice.advise(run), commands),
         "Model card": card(run),
     }
     shown = {name.lower().replace(" ", "-"): (name, text) for name, text in sections.items() if text}
@@ -107,11 +106,11 @@ def summary(run: Run) -> str:
     )
 
 
-def curves(run: Run, metrics: Sequence[Mapping[str, float]]) -> str:
+def curves(run: Run) -> str:
     """Return the curves of the training; nothing for an evaluation."""
     if run.is_evaluation:
         return ""
-    return figure(training_curves(metrics, run.declared, run.result["unit"]), "curves")
+    return figure(training_curves(run.metrics, run.declared, run.result["unit"]), "curves")
 
 
 def scores(run: Run) -> str:

@@ -117,8 +117,9 @@ class Run:
         inside = (self.folder / name).resolve().is_relative_to(self.folder.resolve())
         return inside and name not in self.damaged and (self.folder / name).is_file()
 
+    @functools.cached_property
     def metrics(self) -> list[dict[str, float]]:
-        """Return the rows of its `metrics.jsonl`; none for an evaluation."""
+        """The rows of its `metrics.jsonl`; none for an evaluation."""
         path = self.folder / METRICS_FILE
         return read_sound_metrics(path) if path.is_file() else []
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,8 +73,8 @@ def test_the_outputs_of_the_lowest_scores_are_listed(run: Run) -> None:
     assert f"<td><bdi>{worst['input']}</bdi></td>" in rows[0]
 
 
-def changed(run: Run, **result: Any) -> Any:
-    """Return a run with other results."""
+def changed(run: Run, metrics: Sequence[dict[str, float]] = (), **result: Any) -> Any:
+    """Return a run with other results and rows of metrics."""
     return SimpleNamespace(
         folder=run.folder,
         settings={"trainer.max_epochs": "4"},
@@ -83,6 +84,7 @@ def changed(run: Run, **result: Any) -> Any:
         seed="1",
         is_evaluation=False,
         examples=run.examples,
+        metrics=metrics,
     )
 
 
@@ -91,24 +93,24 @@ def curve(*values: float) -> list[dict[str, float]]:
 
 
 def test_a_run_that_still_improves_is_to_be_trained_longer(run: Run) -> None:
-    first, *_, last = [one.command for one in advice.advise(changed(run), curve(1, 3, 4))]
+    first, *_, last = [one.command for one in advice.advise(changed(run, curve(1, 3, 4)))]
     assert first == "python -m seq2seq_lab seed=1 attention=dot trainer.max_epochs=8"
     assert last == "python -m seq2seq_lab trainer.max_epochs=4 attention=dot -m seed=2,3"
     for values in ((1, 4, 3), (1, 4, 4), (1, 4)):
-        assert not advice.still_improving(changed(run), curve(*values))
+        assert not advice.still_improving(changed(run, curve(*values)))
 
 
 def test_without_recorded_settings_no_command_is_made_up(run: Run) -> None:
-    unknown = changed(run)
+    unknown = changed(run, curve(1, 3, 4))
     unknown.recorded["overrides"] = "unknown"
-    assert [one.command for one in advice.advise(unknown, curve(1, 3, 4))] == ["", ""]
+    assert [one.command for one in advice.advise(unknown)] == ["", ""]
 
 
 def test_loops_and_divergence_are_named(run: Run) -> None:
-    reasons = " ".join(one.reason for one in advice.advise(changed(run, **{"test/loops": 0.004}), []))
+    reasons = " ".join(one.reason for one in advice.advise(changed(run, **{"test/loops": 0.004})))
     assert "0.40% of the test outputs" in reasons
     assert "diverged" not in reasons
-    reasons = " ".join(one.reason for one in advice.advise(changed(run, status="diverged"), []))
+    reasons = " ".join(one.reason for one in advice.advise(changed(run, status="diverged")))
     assert "diverged" in reasons
     found, *_ = advice.defects(changed(run, **{"test/at_limit": 0.01}))
     assert found == "1.00% of the outputs were ended by the length limit."
@@ -183,7 +185,7 @@ def test_every_data_set_of_the_package_has_a_licence_or_reads_files_of_the_user(
 
 
 def test_advice_names_the_document_that_explains_it(run: Run) -> None:
-    found = [*advice.advise(changed(run, **{"test/loops": 0.004}), [])]
+    found = [*advice.advise(changed(run, **{"test/loops": 0.004}))]
     reading = {one.reading for one in found} - {""}
     assert {"docs/tutorial.md, lesson 6", "docs/studies.md"} == reading
     for one in reading:
@@ -195,9 +197,9 @@ def test_advice_names_the_document_that_explains_it(run: Run) -> None:
 
 def test_the_page_of_an_evaluation_has_no_training(run: Run) -> None:
     facts = {"run": "outputs/one", "checkpoint": "step_00000100", "precision": "fp32"}
-    one = changed(run)
+    one = changed(run, curve(1, 3, 4))
     one.result |= facts
     one.is_evaluation = True
-    assert run_page.curves(one, []) == ""
+    assert run_page.curves(one) == ""
     assert ("evaluated run", "outputs/one") in run_page.evaluation_facts(one.result)
-    assert all("Train" not in found.reason for found in advice.advise(one, curve(1, 3, 4)))
+    assert all("Train" not in found.reason for found in advice.advise(one))
