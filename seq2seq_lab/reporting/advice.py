@@ -102,7 +102,9 @@ def by_group(run: Run) -> Iterator[Advice]:
     """Yield the group of test examples with the highest error rate, for each grouping by a share of correct outputs."""
     for key, grouping in run.declared.groupings.items():
         rows = [row for row in run.result.get(f"test/{key}", ()) if row["value"] is not None]
-        if grouping.ordered or grouping.declaration.limits != (0.0, 1.0) or not rows:
+        one = grouping.declaration
+        is_share = one.higher_is_better and [*(one.limits or ())] == [0.0, 1.0]
+        if grouping.ordered or not is_share or not rows:
             continue
         worst = min(rows, key=lambda row: row["value"])
         wrong = worst["count"] * (1 - worst["value"])

@@ -18,9 +18,9 @@ def groups_of(run: Run) -> dict[str, Mapping[str, Sequence[int]]]:
     """Return the groups of the examples of the first test set as numbers of examples, by what they are grouped by."""
     rows, bounds = run.examples, length_bounds(run)
     found: dict[str, Mapping[str, Sequence[int]]] = {}
-    if bounds and all("source_words" in row for row in rows):
+    if bounds and all(row.get("source_words") is not None for row in rows):
         found["source length in words"] = length_groups([row["source_words"] for row in rows], bounds)
-    if phenomena := named_groups(filter(None, row.get("phenomena", "").split(", ")) for row in rows):
+    if phenomena := named_groups(filter(None, (row.get("phenomena") or "").split(", ")) for row in rows):
         found["phenomenon"] = phenomena
     return found
 

@@ -14,6 +14,7 @@ from reporting.test_compare import make_run
 from seq2seq_lab.data.licences import GENERATED, NOT_KNOWN
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.reporting import advice, run_page
+from seq2seq_lab.reporting.attention_groups import groups_of
 from seq2seq_lab.reporting.runs import Run, find_runs
 
 pytestmark = pytest.mark.usefixtures("with_full_reports")
@@ -118,7 +119,7 @@ def test_loops_and_divergence_are_named(run: Run) -> None:
 
 def test_the_group_of_most_wrong_outputs_is_named(run: Run) -> None:
     (key, grouping), *_ = run.declared.groupings.items()
-    share = dataclasses.replace(grouping.declaration, limits=(0.0, 1.0))
+    share = dataclasses.replace(grouping.declaration, limits=[0.0, 1.0])  # as `result.json` has them
     declared = dataclasses.replace(
         run.declared,
         groupings={key: dataclasses.replace(grouping, ordered=False, declaration=share)},
@@ -130,6 +131,22 @@ def test_the_group_of_most_wrong_outputs_is_named(run: Run) -> None:
     assert "highest for test examples with clitics: 8 of 20 are wrong (40%)" in one.reason
     rows[0]["count"] = 5
     assert [*advice.by_group(found)] == []  # two wrong outputs suggest nothing
+
+
+def test_of_an_error_rate_no_group_is_named(run: Run) -> None:
+    (key, grouping), *_ = run.declared.groupings.items()
+    rate = dataclasses.replace(grouping.declaration, limits=[0.0, 1.0], higher_is_better=False)
+    groupings = {key: dataclasses.replace(grouping, ordered=False, declaration=rate)}
+    found = changed(run, **{f"test/{key}": [{"group": "clitics", "count": 90, "value": 0.1}]})
+    found.declared = dataclasses.replace(run.declared, groupings=groupings)
+    assert [*advice.by_group(found)] == []
+
+
+def test_examples_whose_words_and_phenomena_are_null_have_no_groups(run: Run) -> None:
+    found = changed(run)
+    found.examples = [{"source_words": None, "phenomena": None}]
+    found.settings = {"task.length_bounds": "[10]"}
+    assert groups_of(found) == {}
 
 
 def test_a_figure_follows_the_theme_of_the_page() -> None:
