@@ -74,22 +74,12 @@ def page(
     title: str, command: str, note: str, tables: Sequence[TextTable], drawings: Iterable[Drawing]
 ) -> str:
     """Return a page with the command, the tables, and as many of the first pictures as fit."""
-    from seq2seq_lab.reporting.frame import framed, script
-    from seq2seq_lab.reporting.run_page import escaped, figure, titled
+    from seq2seq_lab.reporting.run_page import escaped, figure, report, titled
 
     def whole(pictures: Sequence[str], left_out: str) -> str:
-        sections = {
-            "tables": ("Tables", "".join(map(titled, tables))),
-            "pictures": ("Pictures", "".join(pictures) + left_out),
-        }
-        body = "".join(
-            f'<section id="{anchor}"><h2>{name}</h2>{text}</section>'
-            for anchor, (name, text) in sections.items()
-        )
+        sections = {"Tables": "".join(map(titled, tables)), "Pictures": "".join(pictures) + left_out}
         about = f'<pre>{html.escape(command)}</pre><p class="note">{escaped(note)}</p>'
-        links = {anchor: name for anchor, (name, _) in sections.items()}
-        scripts = [script(name) for name in ("parts.js", "run_page.js")]
-        return framed(title, links, f'<div class="report">{about}{body}</div>', scripts)
+        return report(title, about, sections, ("parts.js", "run_page.js"))
 
     more = '<p class="note">More pictures do not fit the page: --pictures FOLDER draws all.</p>'
     room = MAX_SIZE - len(whole([], more).encode())

@@ -64,14 +64,23 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
         "What to do next": steps(advice.advise(run), commands),
         "Model card": card(run),
     }
-    shown = {name.lower().replace(" ", "-"): (name, text) for name, text in sections.items() if text}
-    body = [
-        f'<section id="{anchor}"><h2>{name}</h2>{text}</section>' for anchor, (name, text) in shown.items()
-    ]
-    links = {anchor: name for anchor, (name, _) in shown.items()}
     about = f"<p>{escaped(summary(run))}</p><pre>{escaped(advice.training_command(run) or UNKNOWN)}</pre>"
-    main = f'<div class="report">{about}{"".join(body)}</div>'
-    return framed(title(run), links, main, [script(name) for name in FILES])
+    return report(title(run), about, {name: text for name, text in sections.items() if text}, FILES)
+
+
+def report(title: str, about: str, sections: Mapping[str, str], files: Iterable[str]) -> str:
+    """Return a page with sections in HTML by name.
+
+    Args:
+        title: plain text.
+        about: the HTML above the sections.
+        files: the JavaScript files of the page.
+    """
+    links = {name.lower().replace(" ", "-"): name for name in sections}
+    body = [
+        f'<section id="{anchor}"><h2>{name}</h2>{sections[name]}</section>' for anchor, name in links.items()
+    ]
+    return framed(title, links, f'<div class="report">{about}{"".join(body)}</div>', [*map(script, files)])
 
 
 def escaped(text: object) -> str:
