@@ -23,7 +23,7 @@ from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.effects import HEADS, SHOWN, effects, next_steps
 from seq2seq_lab.reporting.figures import curve_labels, curve_points
 from seq2seq_lab.reporting.frame import as_json, framed, packed, read, script
-from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
+from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED, setting_value
 from seq2seq_lab.reporting.run_page import heatmap_frame, steps
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 from seq2seq_lab.runtime.notebook import html_table
@@ -204,7 +204,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
     for key in differing_settings(runs):
         if key not in shown_keys:
-            add(key, "setting", DIFFERING, [run.settings.get(key, MISSING) for run in runs])
+            add(key, "setting", DIFFERING, [setting_value(run, key) for run in runs])
     return made
 
 
@@ -236,7 +236,7 @@ def sortable(texts: Sequence[str]) -> Sequence[Any]:
 def differing_settings(runs: Sequence[Run]) -> list[str]:
     """Return the settings that are not the same in all runs."""
     known = dict.fromkeys(key for run in runs for key in run.settings)
-    return [key for key in known if len({run.settings.get(key, MISSING) for run in runs}) > 1]
+    return [key for key in known if len({setting_value(run, key) for run in runs}) > 1]
 
 
 def shared_settings(runs: Sequence[Run]) -> dict[str, str]:

@@ -316,7 +316,9 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
             frozenset().union(*(own_of[id(run)] for run in members)),
             others,
         )
-        for values, members in _runs_by(runs, lambda run: _values(run, keys)).items()
+        for values, members in _runs_by(
+            runs, lambda run: tuple(setting_value(run, key) for key in keys)
+        ).items()
     ]
     groups = _split(groups, "test set", lambda run: run.test_set)
     groups = _split(groups, "data", lambda run: run.recorded["data"])
@@ -376,10 +378,6 @@ def _named_runs(runs: Sequence[Run]) -> str:
     """Return the folders of runs; of many runs only the first ones."""
     names = ", ".join(str(run.folder) for run in runs[:MAX_NAMED_RUNS])
     return names if len(runs) <= MAX_NAMED_RUNS else f"{names} and {len(runs) - MAX_NAMED_RUNS} more"
-
-
-def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(setting_value(run, key) for key in keys)
 
 
 def _order(seed: str) -> tuple[int, str]:
