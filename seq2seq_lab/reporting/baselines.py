@@ -69,7 +69,7 @@ def tables(
             "": "this model",
             **{f"{key}/": label for key, label in baselines.items()},
         }.items():
-            cells = [_cell(result, f"{start}{split}/{name}", metrics[name]) for name in shown]
+            cells = [value_text(result, f"{start}{split}/{name}", metrics[name]) for name in shown]
             if any(f"{start}{split}/{name}" in result for name in shown):
                 rows.append([f"{label}{suffix}", *cells])
     if baselines and shown:
@@ -77,7 +77,8 @@ def tables(
         yield TextTable("compared with trivial baselines", heads, rows)
 
 
-def _cell(result: Mapping[str, Any], key: str, one: Declaration) -> str:
+def value_text(result: Mapping[str, Any], key: str, one: Declaration) -> str:
+    """Return the value of a key as text, with its interval if it has one."""
     text, confidence = one.text(result.get(key)), result.get(f"{key}_confidence")
     return text if confidence is None else f"{text} ± {one.text(confidence)}"
 

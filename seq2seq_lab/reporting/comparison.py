@@ -407,8 +407,8 @@ def difference_cell(table: Table, line: Line, name: str, digits: int | None = No
 
 def difference_text(found: GroupDifference, form: str) -> str:
     """Return a difference with its interval, in a number format."""
-    ends = (found.value - found.half_width, found.value + found.half_width)
-    return f"{found.value:+{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
+    low, high = found.ends
+    return f"{found.value:+{form}} [{low:{form}}, {high:{form}}]"
 
 
 def seeds_text(difference: GroupDifference) -> str:

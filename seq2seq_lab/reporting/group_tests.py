@@ -44,6 +44,11 @@ class GroupDifference:
     equal: bool | None = None
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the interval."""
+        return self.value - self.half_width, self.value + self.half_width
+
+    @property
     def open(self) -> bool:
         """Whether the difference was tested and is not significant."""
         return self.p is not None and self.p > LEVEL

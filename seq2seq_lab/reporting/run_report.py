@@ -91,7 +91,7 @@ class RunReport:
         log.info(
             "Validation at step %s: %s",
             f"{step:,}",
-            score_tables.values_line(evaluation.values, "val", self.declared),
+            score_tables.values_line(evaluation.values, self.declared),
         )
         split = self.splits[0]
         show_validation(

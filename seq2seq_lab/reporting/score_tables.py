@@ -143,9 +143,7 @@ def label_of(declared: Declarations, name: str) -> str:
 def cell(result: Mapping[str, Any], declared: Declarations, split: str, name: str) -> str:
     """Return the value of a metric as text, with its interval and its bounds if it has them."""
     one = declared.metrics[name]
-    text = one.text(result.get(f"{split}/{name}"))
-    if (confidence := result.get(f"{split}/{name}_confidence")) is not None:
-        text += f" ± {one.text(confidence)}"
+    text = baselines.value_text(result, f"{split}/{name}", one)
     bounds = [one.text(result[f"{split}/{bound}"]) for bound in one.bounds if f"{split}/{bound}" in result]
     return f"{text} ({', '.join(bounds)})" if bounds else text
 
@@ -194,16 +192,12 @@ def signatures(result: Mapping[str, Any], everything: bool) -> list[tuple[str, s
     ]
 
 
-def values_line(values: Mapping[str, float], prefix: str, declared: Declarations) -> str:
-    """Return the metrics of a validation that are to be shown on one line.
-
-    Args:
-        prefix: of the names of the values.
-    """
+def values_line(values: Mapping[str, float], declared: Declarations) -> str:
+    """Return the metrics of a validation that are to be shown on one line."""
     return ", ".join(
-        f"{one.label} {one.text(values[f'{prefix}/{name}'])}"
+        f"{one.label} {one.text(values[f'val/{name}'])}"
         for name, one in declared.metrics.items()
-        if one.shown and values.get(f"{prefix}/{name}", one.quiet_value) != one.quiet_value
+        if one.shown and values.get(f"val/{name}", one.quiet_value) != one.quiet_value
     )
 
 

@@ -77,8 +77,7 @@ def _test_fields(table: Table, line: Line) -> list[object]:
     if found is None:
         fields += [""] * 5
     else:
-        ends = (found.value - found.half_width, found.value + found.half_width)
-        fields += [found.value, *ends, found.p, seeds_text(found).removeprefix("–")]
+        fields += [found.value, *found.ends, found.p, seeds_text(found).removeprefix("–")]
     if table.margin is not None:
         fields.append("" if found is None or found.equal is None else found.equal)
     return [*fields, *([line.p_models] if table.model_comparisons else [])]

@@ -244,15 +244,15 @@ def test_validation_shows_logs_and_draws(
 
 
 def test_the_metrics_of_a_validation_are_on_one_line() -> None:
-    assert values_line(VALUES, "val", DECLARED).startswith(
+    assert values_line(VALUES, DECLARED).startswith(
         "BLEU 12.35, chrF 30.00, AER 0.250, teacher-forced loss 1.500"
     )
 
 
 def test_the_line_of_a_validation_omits_defects_that_no_output_has() -> None:
-    assert "loops" not in values_line({**VALUES, "val/loops": 0.0}, "val", DECLARED)
+    assert "loops" not in values_line({**VALUES, "val/loops": 0.0}, DECLARED)
     assert "loops 0.40%, at the length limit 1.00%" in values_line(
-        {**VALUES, "val/loops": 0.004, "val/at_limit": 0.01}, "val", DECLARED
+        {**VALUES, "val/loops": 0.004, "val/at_limit": 0.01}, DECLARED
     )
 
 
