@@ -11,7 +11,7 @@ from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import visible_line
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.plots.fonts import Font, font_for, missing_glyphs_as_boxes
-from seq2seq_lab.plots.labels import GAP, LONGEST_LABEL, TITLE_LINES, fitted_labels, text_style
+from seq2seq_lab.plots.labels import GAP, LONGEST_LABEL, TITLE_LINES, fitted_labels, label_cells, text_style
 from seq2seq_lab.runtime.direction import Direction, direction_of_words
 
 if TYPE_CHECKING:
@@ -88,10 +88,7 @@ def draw_attention(
     drawn = image.axes
     set_columns(drawn, len(columns), direction_of_words(source_tokens))
     drawn.set_ylim(rows - 0.5, -0.5)
-    drawn.xaxis.tick_top()
-    drawn.set_xticks(range(len(columns)), columns, rotation=90, **text_style(column_font))
-    drawn.set_yticks(range(len(labels)), labels, **text_style(row_font))
-    drawn.tick_params(length=0)
+    label_cells(drawn, columns, labels, column_font, row_font)
     drawn.spines[:].set_visible(False)
     outline(drawn, [link for link in gold_links if link[1] < len(weights_TS)], cell)
     if axes is not None:
@@ -176,13 +173,9 @@ def draw_attention_maps(
             interpolation="nearest",
             aspect="auto",
         )
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0)
         set_columns(axes, wide, direction)
-        axes.set_xticks(
-            range(wide), columns if layer == 0 else [""] * wide, rotation=90, **text_style(column_font)
-        )
-        axes.set_yticks(range(down), rows if column == 0 else [""] * down, **text_style(row_font))
+        names = columns if layer == 0 else [""] * wide, rows if column == 0 else [""] * down
+        label_cells(axes, *names, column_font, row_font)
         head = "mean" if column == across - 1 else f"head {column + 1}"
         axes.set_xlabel(f"layer {layer + 1}, {head}", fontsize=8)
     figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)

@@ -11,7 +11,7 @@ from seq2seq_lab.errors import visible_line
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.plots.attention import LONGEST_SIDE, outline, set_columns
 from seq2seq_lab.plots.fonts import font_for
-from seq2seq_lab.plots.labels import GAP, LONGEST_LABEL, TITLE_LINES, fitted_labels, text_style
+from seq2seq_lab.plots.labels import GAP, LONGEST_LABEL, TITLE_LINES, fitted_labels, label_cells, text_style
 from seq2seq_lab.runtime.direction import direction_of_words
 
 if TYPE_CHECKING:
@@ -86,11 +86,8 @@ def draw_attributions(
         )
         axes.imshow(shares_TS, cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest", aspect="auto")
         set_columns(axes, len(across), direction_of_words(columns))
-        axes.xaxis.tick_top()
-        axes.set_xticks(range(len(across)), across, rotation=90, **text_style(column_font))
         labels = down if column == 0 else [""] * len(down)
-        axes.set_yticks(range(len(down)), labels, **text_style(row_font))
-        axes.tick_params(length=0)
+        label_cells(axes, across, labels, column_font, row_font)
         outline(axes, gold_links, cell)
         figure.text(x / width, (y - GAP) / height, "\n".join(own), va="top", **text_style(caption))
     return figure
@@ -113,10 +110,7 @@ def draw_agreement(names: Sequence[str], tau_MM: npt.NDArray[np.floating[Any]], 
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes(((longest + 2 * GAP) / width, 2 * GAP / height, side / width, side / height))
     axes.imshow(tau_MM, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(labels)), labels, rotation=90, **text_style(font))
-    axes.set_yticks(range(len(labels)), labels, **text_style(font))
-    axes.tick_params(length=0)
+    label_cells(axes, labels, labels, font, font)
     for row, column in np.ndindex(tau_MM.shape):
         value = tau_MM[row, column]
         text = "–" if np.isnan(value) else f"{value:.2f}"

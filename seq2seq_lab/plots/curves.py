@@ -8,8 +8,8 @@ import numpy as np
 
 from seq2seq_lab.metrics.base import GroupingDeclaration
 from seq2seq_lab.metrics.measurement import GroupValue
-from seq2seq_lab.plots.fonts import font_for, set_fonts
-from seq2seq_lab.plots.labels import COLORS, TITLE_LINES, texts_of, tick_width
+from seq2seq_lab.plots.fonts import font_for
+from seq2seq_lab.plots.labels import COLORS, TITLE_LINES, set_plain_texts, tick_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
                 fontsize=8,
                 color=color,
             )
-    axes.set_xticks(range(len(groups)), groups, parse_math=False)
+    axes.set_xticks(range(len(groups)), groups)
     axes.set_xlim(-0.5, len(groups) - 0.5)
     if metric.limits is not None:
         low, high = metric.limits
@@ -78,9 +78,8 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
-    for text in axes.legend(loc="best", frameon=False).get_texts():
-        text.set_parse_math(False)
-    set_fonts(texts_of(figure))
+    axes.legend(loc="best", frameon=False)
+    set_plain_texts(figure)
     return figure
 
 
@@ -114,12 +113,11 @@ def draw_curves(
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        for text in axes.legend(loc="best", frameon=False, fontsize=9).get_texts():
-            text.set_parse_math(False)
+        axes.legend(loc="best", frameon=False, fontsize=9)
     left.set_title("loss", fontsize=11)
     left.set_ylabel(f"nats per {unit}")
     right.set_title("score on the validation split", fontsize=11)
-    set_fonts(texts_of(figure))
+    set_plain_texts(figure)
     return figure
 
 
@@ -180,14 +178,13 @@ def draw_series(
             shift = 0.3 * ((index + 0.5) / len(labels) - 0.5)  # keeps the error bars of two lines apart
             axes.errorbar(x + shift, y, yerr=[below, above], capsize=2, elinewidth=1.0, **style)
     if ticks is not None:
-        axes.set_xticks(range(len(ticks)), ticks, parse_math=False)
+        axes.set_xticks(range(len(ticks)), ticks)
         axes.set_xlim(-0.5, len(ticks) - 0.5)
-    axes.set_xlabel(x_label, parse_math=False)
-    axes.set_ylabel(y_label, parse_math=False)
-    axes.set_title(title, fontsize=9, parse_math=False)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, fontsize=9)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    for text in figure.legend(loc="outside lower left", frameon=False, fontsize=9).get_texts():
-        text.set_parse_math(False)
-    set_fonts(texts_of(figure))
+    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
+    set_plain_texts(figure)
     return figure

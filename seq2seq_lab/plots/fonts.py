@@ -7,7 +7,7 @@ not look for fonts that have the characters of a text.
 import functools
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from seq2seq_lab.runtime.direction import direction, has_right_to_left
 
 if TYPE_CHECKING:
     from matplotlib.font_manager import FontEntry
-    from matplotlib.text import Text
 
 log = logging.getLogger(__name__)
 
@@ -121,14 +120,6 @@ def font_for(texts: Iterable[str], size: float, family: str = SANS_SERIF) -> Fon
     if missing:
         _report(missing)
     return Font(families, size)
-
-
-def set_fonts(texts: Sequence["Text"]) -> None:
-    """Give texts that are drawn together the fonts for their characters."""
-    families = font_for((text.get_text() for text in texts), 0).families
-    if len(families) > 1:
-        for text in texts:
-            text.set_fontfamily(list(families))
 
 
 @contextmanager

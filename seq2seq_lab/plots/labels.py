@@ -7,8 +7,8 @@ from seq2seq_lab.errors import visible_line
 from seq2seq_lab.plots.fonts import Font, font_for
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 LONGEST_LABEL = 4.0  # inches; of the name of a row or a column
 TITLE_LINES = 8
@@ -34,7 +34,23 @@ def tick_width(names: Sequence[str], least: float) -> float:
     return max([least, *(font.width(line) + 2 * GAP for name in names for line in name.split("\n"))])
 
 
-def texts_of(figure: "Figure") -> list["Text"]:
+def label_cells(
+    axes: "Axes", columns: Sequence[str], rows: Sequence[str], column_font: Font, row_font: Font
+) -> None:
+    """Label the columns of a heatmap along its top and its rows down its side."""
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(columns)), columns, rotation=90, **text_style(column_font))
+    axes.set_yticks(range(len(rows)), rows, **text_style(row_font))
+    axes.tick_params(length=0)
+
+
+def set_plain_texts(figure: "Figure") -> None:
+    """Give all texts of a figure the fonts for their characters; a dollar sign starts no formula."""
     from matplotlib.text import Text
 
-    return figure.findobj(Text)
+    texts = figure.findobj(Text)
+    families = font_for((text.get_text() for text in texts), 0).families
+    for text in texts:
+        text.set_parse_math(False)
+        if len(families) > 1:
+            text.set_fontfamily(list(families))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.plots.labels import fitted_labels, text_style
+from seq2seq_lab.plots.labels import fitted_labels, label_cells
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,10 +53,7 @@ def draw_masks(
         (columns, column_font), (rows, row_font) = (
             fitted_labels(tokens, 0.75 * CELL * 72, LONGEST_LABEL) for tokens in (columns, rows)
         )
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0)
-        axes.set_xticks(range(len(columns)), columns, rotation=90, **text_style(column_font))
-        axes.set_yticks(range(len(rows)), rows, **text_style(row_font))
+        label_cells(axes, columns, rows, column_font, row_font)
         axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=1)
