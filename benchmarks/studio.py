@@ -23,6 +23,7 @@ import torch
 
 import seq2seq_lab
 from benchmarks.machine import machine
+from seq2seq_lab.analysis import neighbors
 from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.analysis.interventions import intervene
 from seq2seq_lab.analysis.plain import plain
@@ -241,12 +242,9 @@ def measure(run: Any, search: str, source: str) -> Iterator[tuple[str, float]]:
             lambda step=step: run.trace(source, change={"kind": "uniform", "step": step}, before=traced)
             for step in changes.values()
         ),
-        *(
-            lambda state=state: run.neighbors(source, 1, state, traced=traced)
-            for state in ("decoder", "context", "encoder")
-        ),
+        *(lambda state=state: run.neighbors(source, 1, state, traced=traced) for state in neighbors.KINDS),
     ]
-    predicted, trace, *others = times(works if search == "greedy" else works[:-3])
+    predicted, trace, *others = times(works if search == "greedy" else works[: -len(neighbors.KINDS)])
     yield f"{search}: trace / predict, limit 1.3", trace / predicted
     yield f"{search}: trace, ms per token", trace / steps
     for (share, step), one in zip(changes.items(), others[:3], strict=True):
@@ -255,7 +253,7 @@ def measure(run: Any, search: str, source: str) -> Iterator[tuple[str, float]]:
             f"{search}: change at {share:.0%} / predict / ((T − t + 2) / T), limit 1",
             one / predicted / allowed,
         )
-    for state, one in zip(("decoder", "context", "encoder"), others[3:], strict=False):
+    for state, one in zip(neighbors.KINDS, others[3:], strict=False):
         yield f"neighbors, {state}, ms, limit 30", one
 
 

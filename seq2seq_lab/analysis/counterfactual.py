@@ -130,22 +130,6 @@ def changed_words(original: Sequence[str], other: Sequence[str]) -> frozenset[in
     return frozenset(changed)
 
 
-def output_influence(influence: Influence, output: str, outputs: Sequence[str]) -> Flags:
-    """Return which source words change which words of the model's output, as flags [output words, source words].
-
-    Args:
-        influence: of the original sentence.
-        output: the output for the original sentence.
-        outputs: the output for each of `influence.counterfactuals`.
-    """
-    words = split_words(output)
-    flags_TS = np.zeros((len(words), len(influence.gold.source_words)), np.bool_)
-    for counterfactual, other in zip(influence.counterfactuals, outputs, strict=True):
-        changed = changed_words(words, split_words(other))
-        flags_TS[np.ix_(sorted(changed), counterfactual.replaced)] = True
-    return flags_TS
-
-
 class Changes(NamedTuple):
     """Words that change when a source word is replaced, added up over counterfactuals.
 
@@ -187,7 +171,13 @@ class Changes(NamedTuple):
 
 
 def count_changes(influence: Influence, output: str, outputs: Sequence[str]) -> Changes:
-    """Compare the changes of a model's outputs with those of the references; arguments as for `output_influence`."""
+    """Compare the changes of a model's outputs with those of the references.
+
+    Args:
+        influence: of the original sentence.
+        output: the output for the original sentence.
+        outputs: the output for each of `influence.counterfactuals`.
+    """
     reference, words = influence.gold.target_words, split_words(output)
     counts = []
     for counterfactual, other in zip(influence.counterfactuals, outputs, strict=True):

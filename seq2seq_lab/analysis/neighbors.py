@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from seq2seq_lab.files import read_json_object
 from seq2seq_lab.models.seq2seq import Seq2Seq
 
 StateKind = Literal["decoder", "context", "encoder"]
-KINDS: tuple[StateKind, ...] = ("decoder", "context", "encoder")
+KINDS: tuple[StateKind, ...] = get_args(StateKind)
 LIMIT = 200_000  # states
 VERSION = 1  # of the files
 # The elements of the query and the result are rounded to float16, by at most the factor 2⁻¹¹: two similarities that are

@@ -88,11 +88,6 @@ class Fields:
         values = self.list_of(name, count)
         return [Fields({name: value}, self._where).text(name, longest) for value in values]
 
-    def integers(self, name: str, count: int, low: int, high: int) -> list[int]:
-        """Return a list of whole numbers from `low` to `high`."""
-        values = self.list_of(name, count)
-        return [Fields({name: value}, self._where).integer(name, low, high) for value in values]
-
     def numbers(self, name: str, count: int, low: float, high: float) -> list[float]:
         """Return a list of numbers from `low` to `high`."""
         values = self.list_of(name, count)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from seq2seq_lab.analysis.attributions import METHODS
-from seq2seq_lab.analysis.neighbors import StateKind
+from seq2seq_lab.analysis.neighbors import KINDS
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.data.tokenizers import EOS
@@ -203,10 +203,7 @@ def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
 def neighbors(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     """Return the states of the training data nearest to a state; see `OneInput.neighbors`."""
     one, step = OneSentence.read(studio, fields), fields.integer("step", 0, LONGEST_PREFIX)
-    state, count = (
-        fields.choice("state", get_args(StateKind), "decoder"),
-        fields.integer("count", 1, MOST_STATES, 10),
-    )
+    state, count = fields.choice("state", KINDS, "decoder"), fields.integer("count", 1, MOST_STATES, 10)
 
     def call(check: Check) -> Any:
         require_unchanged(one)
@@ -281,7 +278,7 @@ def open_studio(folders: Sequence[str], config_dir: str | None, index: bool) -> 
             )
     for one in opened if index else ():
         sentence = one.about["first"]["sentence"]
-        for state in get_args(StateKind):
+        for state in KINDS:
             if state != "context" or one.run.model.attends:
                 one.run.neighbors(sentence, 0, state)
     return Studio(opened)
