@@ -291,14 +291,18 @@ def bound(work: Workload, model: Seq2Seq, beam: int, precision: str) -> float:
     )
 
 
+def precisions(device: torch.device) -> list[Precision]:
+    """Return float32 and the precision of a run."""
+    return [*dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, device)))]
+
+
 def searches(work: Workload, model: Seq2Seq, name: str) -> dict[str, Contestant]:
     """Return a search of the package, in float32 and in the precision of a run."""
-    precisions = dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, work.device)))
     return {
         f"package, {name} {SIZES[name]}, {precision.value}": partial(
             translate, work, partial(translate_batch, SEARCHES[name], model, precision), every=1, reuse=True
         )
-        for precision in precisions
+        for precision in precisions(work.device)
     }
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import planned, results
 from benchmarks.page import filled, table, update
-from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, EXPLANATION_SECOND, Cell, Run
+from benchmarks.planned import EXPLANATION, EXPLANATION_MULTI30K, EXPLANATION_SECOND, Cell, Run, cells_of
 from benchmarks.result_tables import commits, facts
 from benchmarks.results import RESULTS, STATISTICS, Line, read_lines, unseeded
 from benchmarks.significance import jackknife, picks
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             paths = dict(one.split("=", 1) for one in options.path)
             for run in measured_runs():
-                if not any(is_of(line, run) and is_measured(line) for line in results.current(lines)):
+                if not any(run.is_of(line) and is_measured(line) for line in results.current(lines)):
                     folder = options.folder / run.name
                     planned.execute(run, folder, paths)
                     measure(run, folder)
@@ -160,11 +160,6 @@ def tested_cells() -> list[Cell]:
         for cell in cells_of(EXPLANATION)
         if any(f" {words} " in cell.command for words in planned.TESTED)
     ]
-
-
-def cells_of(name: str) -> list[Cell]:
-    """Return the planned cells of a table."""
-    return [cell for cell in planned.cells() if cell.table == name]
 
 
 def measure(run: Run, folder: Path) -> None:
@@ -257,7 +252,7 @@ def add(run: Run, folder: Path) -> None:
     if not path.exists():
         return
     lines = read_lines(RESULTS)
-    own = [line for line in results.current(lines) if is_of(line, run)]
+    own = [line for line in results.current(lines) if run.is_of(line)]
     if not own:
         return
     (line,) = own
@@ -280,11 +275,6 @@ def add(run: Run, folder: Path) -> None:
     new = replace(line, scores=line.scores | scores)
     results.write_lines(RESULTS, [new if one is line else one for one in lines])
     print(f"added: {folder.name}")
-
-
-def is_of(line: Line, run: Run) -> bool:
-    """Return whether a line is that of a planned run."""
-    return line.seed == run.seed and unseeded(line.command) == unseeded(run.command)
 
 
 def parts(lines: Sequence[Line]) -> dict[str, list[str]]:
@@ -322,9 +312,7 @@ def described_apart(lines: Sequence[Line], name: str, columns: Sequence[Column])
 
 def runs_of(lines: Sequence[Line], cell: Cell) -> list[Line]:
     """Return the recorded runs of a cell."""
-    return [
-        line for line in results.current(lines) if any(is_of(line, Run(cell, seed)) for seed in cell.seeds)
-    ]
+    return [line for line in results.runs_of(lines, cell.command) if line.seed in cell.seeds]
 
 
 def measured_runs_of(lines: Sequence[Line], cell: Cell) -> list[Line]:

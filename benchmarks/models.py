@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks import cli
-from benchmarks.decoding import SEARCHES, translate, translate_batch, workload
+from benchmarks.decoding import SEARCHES, precisions, translate, translate_batch, workload
 from benchmarks.learners import Data, Package, composed, num_parameters
 from benchmarks.training import Arm, mixed_lengths, new_contestant
 from benchmarks.turns import Contestant, Speed, in_turns, summarize
@@ -26,7 +26,6 @@ from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.runtime.device import choose_precision
 from seq2seq_lab.runtime.tables import print_table
 from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
@@ -83,11 +82,6 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
             rows += measure(work, learners, contestants, options)
     print_table(data.name, HEADS, [row.cells() for row in rows], len(HEADS))
     return {"data": data.name, "batch_size": options.batch_size, "rows": list(map(asdict, rows))}
-
-
-def precisions(device: torch.device) -> list[Precision]:
-    """Return float32 and the precision of a run."""
-    return [*dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, device)))]
 
 
 def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:

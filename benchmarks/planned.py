@@ -135,15 +135,13 @@ class Run:
         words = shlex.split(self.command)[len(PROGRAM) :]
         return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(words) or "default")
 
+    def is_of(self, line: Line) -> bool:
+        """Return whether a line is that of this run, or of an evaluation of it."""
+        return line.seed == self.seed and unseeded(line.command) == unseeded(self.command)
+
     def is_recorded(self, lines: Sequence[Line]) -> bool:
         """Return whether lines have what the tables show of it: scores of the evaluations, or scores and statistics."""
-        own = [
-            line
-            for line in lines
-            if line.seed == self.seed
-            and unseeded(line.command) == unseeded(self.command)
-            and not (line.superseded or line.others)
-        ]
+        own = [line for line in lines if self.is_of(line) and not (line.superseded or line.others)]
         if self.cell.evaluations:
             wanted = {None, *map(evaluation_command, self.cell.evaluations)}
             return wanted <= {line.evaluation for line in own}
@@ -155,6 +153,11 @@ def cells() -> tuple[Cell, ...]:
     """Return what is planned."""
     parts = (_cells_of_translation, _cells_of_tasks, _cells_of_explanation, _cells_of_generalization)
     return tuple(cell for part in parts for cell in part(shlex.join(PROGRAM)))
+
+
+def cells_of(name: str) -> list[Cell]:
+    """Return the cells of a table."""
+    return [cell for cell in cells() if cell.table == name]
 
 
 def _cells_of_translation(start: str) -> Iterator[Cell]:

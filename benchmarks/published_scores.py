@@ -37,11 +37,7 @@ class PublishedScore:
     @property
     def cells(self) -> list[Cell]:
         """The planned cells of the runs."""
-        return [
-            cell
-            for cell in planned.cells()
-            if cell.table == self.table and re.search(self.commands, cell.command)
-        ]
+        return [cell for cell in planned.cells_of(self.table) if re.search(self.commands, cell.command)]
 
     @property
     def evaluation(self) -> str | None:

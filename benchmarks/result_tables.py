@@ -23,6 +23,7 @@ from benchmarks.results import (
     is_placeholder,
     read_lines,
     read_statistics,
+    runs_of,
     task_class,
     unseeded,
 )
@@ -572,7 +573,7 @@ def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
     """
     found: dict[str, Line] = {}
     for name, command in README_RUNS.items():
-        same = [run for run in current(lines) if unseeded(run.command) == unseeded(command) and run.seed == 1]
+        same = [run for run in runs_of(lines, command) if run.seed == 1]
         if len(same) != 1:
             raise UserError(
                 f"docs/results.jsonl has {len(same)} runs of {command!r}, not 1. Run it and add its folder."
@@ -664,7 +665,7 @@ def over_seeds(lines: Sequence[Line]) -> str:
     """Return the means over the seeds of the README's runs as text."""
     texts = []
     for command in (*README_RUNS.values(), MAIN_IN_FLOAT32):
-        same = [run for run in current(lines) if unseeded(run.command) == unseeded(command)]
+        same = runs_of(lines, command)
         if not same:
             continue
         seeds = ", ".join(str(run.seed) for run in same)
@@ -679,7 +680,7 @@ def over_seeds(lines: Sequence[Line]) -> str:
 def precisions(lines: Sequence[Line]) -> list[str]:
     """Return the scores of the main command in both precisions: of each seed, and means over the seeds."""
     commands = (README_RUNS["`model=attn attention=additive`"], MAIN_IN_FLOAT32)
-    same = [[run for run in current(lines) if unseeded(run.command) == unseeded(one)] for one in commands]
+    same = [runs_of(lines, command) for command in commands]
     groups = [*([run] for run in chain(*same)), *(runs for runs in same if len(runs) > 1)]
     columns: dict[str, Cell] = {
         "precision": lambda runs: str(runs[0].settings["trainer.precision"]),
@@ -730,13 +731,13 @@ def by_length(lines: Sequence[Line]) -> list[str]:
 
 def planned_rows(lines: Sequence[Line], name: str) -> tuple[list[str], dict[str, list[Line]]]:
     """Return the words that all commands of a planned table have, and the recorded runs by the words that differ."""
-    cells = [cell for cell in planned.cells() if cell.table == name]
-    words, shared = [unseeded(cell.command) for cell in cells], planned.shared_words(cells)
+    cells = planned.cells_of(name)
+    shared = planned.shared_words(cells)
     return shared, {
-        f"`{' '.join(word for word in own if word not in shared)}`": [
-            run for run in current(lines) if unseeded(run.command) == own
-        ]
-        for own in words
+        f"`{' '.join(word for word in unseeded(cell.command) if word not in shared)}`": runs_of(
+            lines, cell.command
+        )
+        for cell in cells
     }
 
 
@@ -750,7 +751,7 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
         scores: the columns; see `TASK_TABLES`.
     """
     shared, groups = planned_rows(lines, name)
-    cells = [cell for cell in planned.cells() if cell.table == name]
+    cells = planned.cells_of(name)
     missing = []
     for (settings, same), planned_cell in zip(groups.items(), cells, strict=True):
         if seeds := {*planned_cell.seeds} - {run.seed for run in same}:

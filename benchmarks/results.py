@@ -252,6 +252,11 @@ def current(lines: Iterable[Line], experiment: str | None = None) -> list[Line]:
     ]
 
 
+def runs_of(lines: Iterable[Line], command: str) -> list[Line]:
+    """Return the current runs of a command, whatever their seed."""
+    return [line for line in current(lines) if unseeded(line.command) == unseeded(command)]
+
+
 def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
     """Return the line of a run.
 

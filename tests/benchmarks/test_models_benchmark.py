@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from benchmarks import cli, models
+from benchmarks import cli, decoding, models
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.errors import UserError
 
@@ -20,7 +20,7 @@ def options(*settings: str) -> Namespace:
 
 
 def test_each_model_has_a_row_for_each_kind_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "choose_precision", lambda *_: Precision.fp32)  # it measures for seconds
+    monkeypatch.setattr(decoding, "choose_precision", lambda *_: Precision.fp32)  # it measures for seconds
     settings = (f"model=attn {TINY}", f"model=transformer {TINY} model.num_heads=2")
     rows = models.compare(options(*settings), CPU)["rows"]
     works = ["training, fp32", "greedy, fp32", "beam, fp32"]
