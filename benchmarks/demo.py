@@ -61,7 +61,7 @@ def make(source: Path, target: Path) -> None:
         UserError: the run has not finished, has other settings than the defaults, or a changed checkout.
     """
     record, result = read_record(source), read_finished_result(source)
-    if result is None or record["overrides"] or record["dirty"]:
+    if result is None or record["overrides"] or record["dirty"] is not False:
         raise UserError(
             f"{source} is not a finished run of python -m seq2seq_lab in a checkout without changes."
         )

@@ -353,12 +353,12 @@ def scored(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str:
-    """Return the recorded commit of a run's code, or the given one if the record has none or the code had changes.
+    """Return the recorded commit of a run's code, or the given one if the record has none or the code may have had changes.
 
     Raises:
         UserError: the commit is not known, or the two disagree.
     """
-    recorded = None if record.get("dirty", True) else record.get("commit")
+    recorded = record.get("commit") if record.get("dirty") is False else None
     if recorded is not None and recorded.startswith(given or ""):
         return str(recorded)
     if recorded is not None or given is None or not re.fullmatch(r"[0-9a-f]{7,40}", given):

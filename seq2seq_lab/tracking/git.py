@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _CODE = (":(top)*.py", ":(top)conf/*.yaml")  # untracked files that a run can use
 _LARGEST = 2**20  # bytes of an untracked file whose content is recorded
 _MOST = 100  # untracked files whose content is recorded
+_SECONDS = 10  # at most, of a command
 _tracked: set[Path] = set()  # packages whose files a checkout tracks
 
 
@@ -74,10 +75,15 @@ def _run_git(*arguments: str, folder: Path | None = None, allowed: tuple[int, ..
             env={**environment, "LC_ALL": "C"},
             capture_output=True,
             check=False,
-            timeout=10,
+            timeout=_SECONDS,
             encoding="utf-8",
             errors="replace",
         )
+    except subprocess.TimeoutExpired:
+        logger.warning(
+            "git %s has not ended after %s s: what it returns is not recorded.", arguments[0], _SECONDS
+        )
+        return None
     except (OSError, subprocess.SubprocessError):
         return None
     if done.returncode not in allowed:

@@ -287,12 +287,12 @@ def test_a_command_of_another_run_is_refused(run: Path, command: str, named: str
 
 
 def test_the_commit_comes_from_the_record_or_the_option(tmp_path: Path) -> None:
-    clean, dirty = {"commit": COMMIT, "dirty": False}, {"commit": COMMIT, "dirty": True}
+    clean, dirty, unknown = ({"commit": COMMIT, "dirty": value} for value in (False, True, None))
     assert results.commit_of(tmp_path, clean, None) == COMMIT
     assert results.commit_of(tmp_path, clean, COMMIT[:7]) == COMMIT
     assert results.commit_of(tmp_path, dirty, "abcdef0") == "abcdef0"
     assert results.commit_of(tmp_path, {}, "abcdef0") == "abcdef0"
-    for record, given in ((clean, "abcdef0"), (dirty, None), ({}, None), ({}, "main")):
+    for record, given in ((clean, "abcdef0"), (dirty, None), (unknown, None), ({}, None), ({}, "main")):
         with pytest.raises(UserError, match="--commit="):
             results.commit_of(tmp_path, record, given)
 

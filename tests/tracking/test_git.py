@@ -1,5 +1,6 @@
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +105,19 @@ def test_a_checkout_of_another_owner_is_named(
     assert (git.git_commit(), git.git_is_dirty(), git.git_diff()) == (None, None, None)
     (message,) = caplog.messages
     assert f"safe.directory {package.parent}" in message
+
+
+def test_a_command_that_takes_too_long_is_named(
+    package: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit, run = _commit(package), subprocess.run
+
+    def slow_status(command: list[str], **options: Any) -> Any:
+        if "status" in command:
+            raise subprocess.TimeoutExpired(command, options["timeout"])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", slow_status)
+    assert (git.git_commit(), git.git_is_dirty()) == (commit, None)
+    (message,) = caplog.messages
+    assert "git status" in message
