@@ -8,14 +8,14 @@ import itertools
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from os.path import commonpath
 from string import Template
 from typing import Any
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import GroupingDeclaration
+from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL
 from seq2seq_lab.reporting.aer import MEANING
 from seq2seq_lab.reporting.attention_groups import grouped_measures
@@ -277,20 +277,30 @@ def groupings(table: Table, medians: Sequence[Run | None]) -> list[dict[str, Any
         declared = group.runs[0].declared.groupings | declared
     made = []
     for key, grouping in declared.items():
-        one = grouping.declaration
         rows = [[] if run is None else run.result.get(f"test/{key}", []) for run in medians]
-        bars = [[row for row in found if row["value"] is not None] for found in rows]
-        if any(bars):
-            made.append(
-                {
-                    "label": f"{one.label} by {grouping.label}",
-                    "axis": grouping.label,
-                    "metric": one.label,
-                    "limits": one.limits,
-                    "bars": [[{**row, "text": one.text(row["value"])} for row in found] for found in bars],
-                }
-            )
+        found = bars(grouping.declaration, grouping.label, rows)
+        if any(found["bars"]):
+            made.append(found)
     return [*made, *attention_groupings(medians)]
+
+
+def bars(one: Declaration, label: str, rows: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return a metric by group of examples, without groups that have no value.
+
+    Args:
+        label: what the examples are grouped by.
+        rows: of each run, as in `result.json`.
+    """
+    return {
+        "label": f"{one.label} by {label}",
+        "axis": label,
+        "metric": one.label,
+        "limits": one.limits,
+        "bars": [
+            [{**row, "text": one.text(row["value"])} for row in of_run if row["value"] is not None]
+            for of_run in rows
+        ],
+    }
 
 
 def attention_groupings(medians: Sequence[Run | None]) -> Iterator[dict[str, Any]]:
@@ -299,18 +309,8 @@ def attention_groupings(medians: Sequence[Run | None]) -> Iterator[dict[str, Any
     declared = {name: one for run in medians if run is not None for name, one in run.declared.metrics.items()}
     keys = dict.fromkeys((label, name) for one in measured for label, own in one.items() for name in own)
     for label, name in keys:
-        one = declared[name]
         found = [own.get(label, {}).get(name, ()) for own in measured]
-        yield {
-            "label": f"{one.label} by {label}",
-            "axis": label,
-            "metric": one.label,
-            "limits": one.limits,
-            "bars": [
-                [{**asdict(row), "text": one.text(row.value)} for row in rows if row.value is not None]
-                for rows in found
-            ],
-        }
+        yield bars(declared[name], label, [[*map(asdict, rows)] for rows in found])
 
 
 def axes(table: Table) -> list[dict[str, Any]]:
