@@ -27,8 +27,7 @@ from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.plots.attributions import Panel, draw_attributions
 from seq2seq_lab.reporting.attention_groups import grouped_measures
 from seq2seq_lab.reporting.comparison import compare_folders
-from seq2seq_lab.reporting.figures import draw_grouping
-from seq2seq_lab.reporting.run_report import training_curves
+from seq2seq_lab.reporting.figures import draw_grouping, training_curves
 from seq2seq_lab.reporting.runs import Run, find_runs
 from seq2seq_lab.reporting.score_tables import RECORDED
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics

@@ -111,7 +111,7 @@ def describe_error(error: BaseException, file: str) -> str:
     return f"{type(error).__name__}{where}: {error}"
 
 
-def expect_number(got: object, expected: float, given: str, tolerance: float = TOLERANCE) -> None:
+def expect_number(got: object, expected: float, given: str) -> None:
     """Compare a number.
 
     Raises:
@@ -119,5 +119,5 @@ def expect_number(got: object, expected: float, given: str, tolerance: float = T
     """
     if not isinstance(got, int | float):
         raise Mismatch(given, f"the number {expected:.6g}", f"a value of type {type(got).__name__}")
-    if not math.isclose(got, expected, rel_tol=tolerance, abs_tol=tolerance):
+    if not math.isclose(got, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         raise Mismatch(given, f"{expected:.6g}", f"{got:.6g}")

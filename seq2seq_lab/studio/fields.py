@@ -55,9 +55,9 @@ class Fields:
             self._refuse(name, value, "a text of one line in Unicode")
         return value
 
-    def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
+    def number(self, name: str, low: float, high: float) -> float:
         """Return a number from `low` to `high`."""
-        value = self.take(name, default)
+        value = self.take(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             self._refuse(name, value, f"a number from {low:g} to {high:g}")
         return value
