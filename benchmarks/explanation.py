@@ -199,19 +199,16 @@ def kept(loaded: Any, split: Any) -> dict[str, Array]:
     """Return how many of the most probable tokens stay the same if the attention of one step is changed."""
     forced = loaded.forced([*split.text.source], [*split.text.target])
     found = interventions.intervene(loaded.model, forced, KINDS, ["step"], seed=1)
-    by_kind = {kind: (one.kept, one.changed, one.sentence) for (kind, _), one in found.items()}
-    united = [by_kind[kind] for kind in interventions.UNITED]
-    by_kind["union"] = (
-        np.any([kept & changed for kept, changed, _ in united], axis=0),
-        np.any([changed for _, changed, _ in united], axis=0),
-        united[0][2],
-    )
+    by_kind = {kind: one for (kind, _), one in found.items()} | {"union": interventions.united(found)}
     return {
         f"kept_{kind}": np.stack(
-            [np.bincount(sentence[changed], of, len(split.text)) for of in (kept[changed], changed[changed])],
+            [
+                np.bincount(one.sentence[one.changed], of[one.changed], len(split.text))
+                for of in (one.kept, one.changed)
+            ],
             axis=1,
         )
-        for kind, (kept, changed, sentence) in by_kind.items()
+        for kind, one in by_kind.items()
     }
 
 

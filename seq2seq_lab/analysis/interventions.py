@@ -406,13 +406,16 @@ def _tokens(parts: Sequence[Sequence[Any]]) -> TokenEffects:
 def effects(found: Mapping[tuple[str, str], TokenEffects]) -> list[Effect]:
     """Return the effects by kind, scope and class of words; of `step` also the union of Moradi et al. 2019."""
     rows = [one for (kind, scope), tokens in found.items() for one in _effects(kind, scope, tokens)]
-    united = [found[kind, "step"] for kind in UNITED if (kind, "step") in found]
-    if len(united) == len(UNITED):
-        kept_N = np.any([one.kept & one.changed for one in united], axis=0)
-        applies_N = np.any([one.changed for one in united], axis=0)
-        union = replace(united[0], kept=kept_N, changed=applies_N)
-        rows += [_share_only(one) for one in _effects(UNION, "step", union)]
+    if all((kind, "step") in found for kind in UNITED):
+        rows += [_share_only(one) for one in _effects(UNION, "step", united(found))]
     return rows
+
+
+def united(found: Mapping[tuple[str, str], TokenEffects]) -> TokenEffects:
+    """Return which predictions at least one of `UNITED` keeps, and to which it applies; the other columns are not united."""
+    every = [found[kind, "step"] for kind in UNITED]
+    kept_N = np.any([one.kept & one.changed for one in every], axis=0)
+    return replace(every[0], kept=kept_N, changed=np.any([one.changed for one in every], axis=0))
 
 
 def _share_only(effect: Effect) -> Effect:
