@@ -65,7 +65,7 @@ def call_paths(settings: Sequence[str]) -> dict[str, Functions]:
         )
         for kind in vars(attention).values():
             if inspect.isclass(kind) and "score" in vars(kind):
-                patches.enter_context(mock.patch.object(kind, "score", noting("score", kind.score)))
+                patches.enter_context(mock.patch.object(kind, "score", noting("score", vars(kind)["score"])))
         patches.enter_context(
             arguments_of("seq2seq_lab", *SETTINGS, *settings, f"hydra.run.dir={folder}/run")
         )

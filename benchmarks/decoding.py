@@ -42,6 +42,7 @@ from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import autocast, choose_precision
@@ -130,7 +131,7 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = cli.new_parser("benchmarks.decoding", (__doc__ or "").split("\n")[0], batch_size=64)
     cli.add_comparison(parser, pairs=SENTENCES, rounds=20)
-    parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
+    parser.add_argument("--batches", type=positive, default=1, help="of a turn (default: 1)")
     parser.add_argument(
         "--joeynmt", type=Path, metavar="PYTHON", help="interpreter of an environment with JoeyNMT"
     )

@@ -95,6 +95,7 @@ def multi30k(folder: Path) -> Data:
         *("dataset=multi30k", f"dataset.path='{folder}'"),
         *("tokenizer=spacy", "tokenizer.lowercase=true", "tokenizer.joiners=false"),
     )
+    assert settings.tokenizer is not None
     corpus, cache = build_dataset(settings).load(), cache_folder(settings.cache_dir)
     tokenized = tokenize_corpus(corpus, build_tokenizer(settings), settings.tokenizer, cache)
     pair = tokenized.tokenizers

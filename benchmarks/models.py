@@ -26,6 +26,7 @@ from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.runtime.tables import print_table
 from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
@@ -50,9 +51,9 @@ def new_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = cli.new_parser("benchmarks.models", (__doc__ or "").split("\n")[0], batch_size=128)
     parser.add_argument("settings", nargs="+", help="of a model, as on the command line of seq2seq_lab")
-    parser.add_argument("--rounds", type=cli.positive, default=15, help="turns of each model (default: 15)")
+    parser.add_argument("--rounds", type=positive, default=15, help="turns of each model (default: 15)")
     parser.add_argument("--multi30k", metavar="DIR", help="dataset.path of all models")
-    parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
+    parser.add_argument("--batches", type=positive, default=1, help="of a turn (default: 1)")
     return parser
 
 
@@ -97,6 +98,7 @@ def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:
                 raise UserError(
                     f"{name!r}: {group} differs from that of {names[0]!r}. Choose the same for all models."
                 )
+    assert first.tokenizer is not None
     cache = cache_folder(first.cache_dir)
     corpus = tokenize_corpus(build_dataset(first).load(), build_tokenizer(first), first.tokenizer, cache)
     pair = corpus.tokenizers

@@ -80,7 +80,9 @@ class Reference(nn.Module, ABC):
 class LSTM(nn.LSTM):
     """A `torch.nn.LSTM` that computes in float32 where the package's LSTM does, under autocast on some processors."""
 
-    def forward(self, sequence_TBE: Tensor, start: State | None = None) -> tuple[Tensor, State]:
+    def forward(  # type: ignore[override]
+        self, sequence_TBE: Tensor, start: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         if lacks_lstm(sequence_TBE.device.type, matrix_dtype(sequence_TBE)):
             return in_float32(super().forward, sequence_TBE, start)
         return super().forward(sequence_TBE, start)

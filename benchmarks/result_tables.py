@@ -811,7 +811,7 @@ def group_table(groups: Mapping[str, Sequence[Line]], name: str) -> list[str]:
 
 
 def task_columns(
-    runs: Sequence[Line], names: Sequence[str], formatted: Callable[[Sequence[Line], str], str]
+    runs: Sequence[Line], names: Sequence[str], formatted: Callable[..., str]
 ) -> dict[str, Cell]:
     """Return the columns of scores that a run has, without those that have their quiet value in all runs.
 

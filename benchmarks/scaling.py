@@ -23,6 +23,7 @@ from benchmarks.learners import MODELS, MULTI30K_PAIRS, num_parameters, package,
 from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.launching.launch import join_ranks, spawn
 from seq2seq_lab.runtime.device import (
     choose_device,
@@ -101,10 +102,10 @@ class SilentRanks(Ranks):
 def main() -> None:
     """Measure what the command line asks for."""
     parser = cli.new_parser("benchmarks.scaling", (__doc__ or "").split("\n")[0], batch_size=128)
-    parser.add_argument("--ranks", nargs="+", type=cli.positive, default=[1, 2], help="(default: 1 2)")
+    parser.add_argument("--ranks", nargs="+", type=positive, default=[1, 2], help="(default: 1 2)")
     parser.add_argument("--model", choices=list(MODELS), default="luong")
-    parser.add_argument("--steps", type=cli.positive, default=20, help="measured steps (default: 20)")
-    parser.add_argument("--warm-up", type=cli.positive, default=5, help="steps before (default: 5)")
+    parser.add_argument("--steps", type=positive, default=20, help="measured steps (default: 20)")
+    parser.add_argument("--warm-up", type=positive, default=5, help="steps before (default: 5)")
     cli.run(parser, compare)
 
 

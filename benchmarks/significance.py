@@ -24,11 +24,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.cli import positive
 from benchmarks.page import table
 from benchmarks.simulated_groups import RATIOS, interval_rows, level_rows, power_rows
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import (
     LEAST_TESTED,

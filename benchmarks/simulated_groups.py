@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from seq2seq_lab.metrics.significance import (
     EXAMPLE_SAMPLES,
@@ -108,10 +109,12 @@ def familywise_rate(
     return sum(_found(one, columns).sum() for one in simulate(scenario, trials, generator)) / trials
 
 
-def _found(differences: Differences, columns: int) -> Array:
+def _found(differences: Differences, columns: int) -> npt.NDArray[np.bool_]:
     # Holm's first step: the smallest p times the number of pairs.
     critical = differences.critical_values(LEVEL / (columns * differences.values_P.shape[-1]))
-    found: Array = (np.abs(differences.values_P) > critical * differences.errors_P).any(-1)
+    found: npt.NDArray[np.bool_] = np.any(
+        np.abs(differences.values_P) > critical * differences.errors_P, axis=-1
+    )
     return found
 
 

@@ -177,8 +177,8 @@ def check_questions(run: Any, source: str, target: str, check: Checks) -> None:
     if attends:
         effects = run.intervene(source, target, ["uniform", "permute"]).as_json()["effects"]
         expected = intervene(run.model, run.forced([source], [target]), ["uniform", "permute"], ["step"])
-        for effect, one in zip(effects, expected.values(), strict=True):
-            check("intervene", effect["tokens"]["log_prob_change"], one.log_prob_change)
+        for effect, known in zip(effects, expected.values(), strict=True):
+            check("intervene", effect["tokens"]["log_prob_change"], known.log_prob_change)
 
 
 def right(folder: Path, count: int, only: Sequence[str]) -> bool:

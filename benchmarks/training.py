@@ -41,6 +41,7 @@ from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, su
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision, peak_memory
 from seq2seq_lab.runtime.tables import print_table
@@ -103,8 +104,8 @@ def parser() -> argparse.ArgumentParser:
     cli.add_comparison(parser, pairs=MULTI30K_PAIRS, rounds=10)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.5], help="of teacher forcing")
-    parser.add_argument("--steps", type=cli.positive, default=4, help="of a turn (default: 4)")
-    parser.add_argument("--warm-up", type=cli.positive, default=4, help="steps of each before (default: 4)")
+    parser.add_argument("--steps", type=positive, default=4, help="of a turn (default: 4)")
+    parser.add_argument("--warm-up", type=positive, default=4, help="steps of each before (default: 4)")
     return parser
 
 
