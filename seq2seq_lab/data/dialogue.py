@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SPLITS, OnBadPair, find_problem, new_counts, usable
@@ -167,13 +168,22 @@ class Dialogue:
         )
 
     def load(self) -> DialogueCorpus:
-        """Read or generate the dialogues.
+        """Read or generate the dialogues. The counts of files include those of `count_repeats`.
 
         Raises:
-            UserError: a file is missing or cannot be read, or has a turn that cannot be used.
+            UserError: a file is missing, cannot be read, or has a turn that cannot be used or no response.
         """
-        counts = new_counts()
-        train, validation, test = (self._split(name, counts) for name in SPLITS)
+        counts = Counter[str]() if self.path is None else new_counts()
+        splits = {name: self._split(name, counts) for name in SPLITS}
+        train, validation, test = splits.values()
+        if self.path is not None:
+            for name, text in splits.items():
+                if not text:
+                    raise UserError(
+                        f"dataset.path={self.path}: {name}.jsonl has no responses with "
+                        f"dataset.on_bad_pair={self.on_bad_pair}. Check the file."
+                    )
+            count_repeats(train, [validation, test], counts)
         return DialogueCorpus(self.language, self.language, train, validation, {"test": test}, counts)
 
     def _split(self, name: str, counts: Counter[str]) -> DialogueText:

@@ -100,6 +100,18 @@ def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
     assert corpus.train.distances is None
 
 
+def test_held_out_responses_of_training_dialogues_are_counted(tmp_path: Path) -> None:
+    counts = read(tmp_path, [*LINES, LINES[0]]).counts
+    assert (counts["duplicate_pairs"], counts["leaked_pairs"], counts["leaked_sources"]) == (2, 4, 4)
+    assert read(tmp_path, ['["how are you ?", "well ."]']).counts["leaked_sources"] == 1
+    assert dialogues().load().counts == {}  # nothing is counted
+
+
+def test_a_split_without_responses_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.jsonl has no responses"):
+        read(tmp_path, ['["a", " "]'], on_bad_pair="drop")
+
+
 def test_a_response_with_an_unusable_turn_is_refused_or_dropped(tmp_path: Path) -> None:
     lines = [
         '["a", "b", " ", "d", "e"]',
