@@ -69,10 +69,11 @@ class LabelledTexts(LabelledFiles):
                 f"dataset.train=FILE or dataset.hub=OWNER/NAME."
             )
         self._check_hub()
-        if self.format == "label_first" and (self.group is not None or self.corpus_type is PairCorpus):
+        of_tables = self.group is not None or self.delimiter is not None or self.corpus_type is PairCorpus
+        if self.format == "label_first" and of_tables:
             raise UserError(
-                f"dataset.group={self.group}, dataset.columns={[*self.columns]}: dataset.format=label_first has no "
-                f"columns, only a label and a text. Leave them out, or give a table."
+                f"dataset.group={self.group}, dataset.delimiter={self.delimiter}, dataset.columns={[*self.columns]}: "
+                f"dataset.format=label_first has no columns, only a label and a text. Leave them out, or give a table."
             )
 
     @property

@@ -182,6 +182,7 @@ def test_a_damaged_file_is_refused_by_line(
         ({"group": 3}, r"dataset\.group=3"),
         ({"group": "id", "format": "label_first"}, r"dataset\.group=id"),
         ({"columns": PAIR, "format": "label_first"}, r"dataset\.columns=\['sentence1'"),
+        ({"delimiter": "tab", "format": "label_first"}, r"dataset\.delimiter=tab"),
     ],
 )
 def test_settings_that_cannot_be_combined_are_refused(changes: dict[str, Any], key: str) -> None:
