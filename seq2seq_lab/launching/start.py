@@ -37,25 +37,27 @@ WRITTEN = (
 )
 
 
-def check_parts(config: configuration.Config, resumed: bool = False) -> None:
+def check_parts(config: configuration.Config, resumed: bool = False, recorded: bool = False) -> None:
     """Check the components that a configuration names, and that they form a model. No data is read.
 
     Args:
         resumed: the checkpoint contains the weights and vectors; the files they came from are not needed.
+        recorded: the configuration is that of a run; settings without an effect are not refused.
 
     Raises:
         UserError: names the key, the value and the remedy.
     """
     checks.check_parts(config)
-    if not resumed:
+    if not (resumed or recorded):
         checks.check_generated(config)
+    if not resumed:
         check_vectors(config)
         warm_start.check(config)
 
 
-def check_run(config: configuration.Config, resumed: bool = False) -> None:
+def check_run(config: configuration.Config, resumed: bool = False, recorded: bool = False) -> None:
     """Check the components of a run and the devices of this machine; see `check_parts`."""
-    check_parts(config, resumed)
+    check_parts(config, resumed, recorded)
     if not is_external_rank():  # each process of a launcher chooses its device
         check_devices(config)
 
@@ -238,7 +240,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         },
         changes,
     )
-    check_run(composed.config)
+    check_run(composed.config, recorded=True)
     differing = provenance.differences(record, provenance.current(composed.config, data_record))
     if "data" in differing:
         raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")

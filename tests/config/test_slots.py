@@ -14,12 +14,13 @@ import torch
 from hydra import compose
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose_run, composer
 from seq2seq_lab.config.schema import SLOTS, Config, Precision, typed
 from seq2seq_lab.config.slots import INSTRUCTIONS, Kind, annotations, check_slot, missing_methods, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import start
 from seq2seq_lab.launching.checks import KINDS, check_parts, check_slots
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.seq2seq import build_seq2seq
@@ -278,6 +279,7 @@ def test_settings_of_generated_data_are_refused_with_files(settings: str, unused
     assert remedy in str(raised.value)
     command_line.check(*words)
     command_line.check(*words[:-1], unused)
+    start.check_parts(compose_run([*words, unused]).config, recorded=True)  # a run that is repeated
 
 
 def test_files_of_splits_are_no_settings_of_generated_data() -> None:
