@@ -113,7 +113,7 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
         UserError: the folder already contains a run or is in use by another process, or what `launch` raises.
     """
     with new_folder(folder):
-        return _launch(composed, folder, composed.choices, composed.overrides)
+        return launch(_job(composed, folder, composed.choices, composed.overrides))
 
 
 def start_job(
@@ -148,7 +148,8 @@ def start_job(
                 except UserError as error:
                     record_failure(folder, error)
                     raise
-                _launch(Composed(node, config, plain), folder, chosen, select_given(overrides, node), resume)
+                given = select_given(overrides, node)
+                launch(_job(Composed(node, config, plain), folder, chosen, given, resume))
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
@@ -170,7 +171,7 @@ def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
         found = check_existing_run(composed, folder)
         what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
         print(f"resume=auto: {what}, in {folder}", flush=True)
-        return _launch(composed, folder, composed.choices, composed.overrides, resume=found)
+        return launch(_job(composed, folder, composed.choices, composed.overrides, resume=found))
 
 
 def check_existing_run(composed: Composed, folder: Path) -> bool:
@@ -213,7 +214,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
             overrides = [*given.values()]
         choices = upgraded_choices(record["choices"])
-        return _launch(composed, folder.resolve(), choices, overrides, resume=True)
+        return launch(_job(composed, folder.resolve(), choices, overrides, resume=True))
 
 
 def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -248,16 +249,16 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         print(f"Changed since the run: {what}.", file=sys.stderr)
     with new_folder(target):
         chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
-        return _launch(composed, target, chosen, record.get("overrides"))
+        return launch(_job(composed, target, chosen, record.get("overrides")))
 
 
-def _launch(
+def _job(
     composed: Composed,
     folder: Path,
     chosen: Mapping[str, str],
     overrides: Sequence[str] | None,
     resume: bool = False,
-) -> dict[str, Any]:
-    """Launch a run; secrets are masked in the settings of its command line."""
+) -> Job:
+    """Return a job, with secrets masked in the settings of its command line."""
     masked = None if overrides is None else tuple(mask_overrides(overrides))
-    return launch(Job(composed.config, composed.plain, dict(chosen), folder, resume, masked))
+    return Job(composed.config, composed.plain, dict(chosen), folder, resume, masked)

@@ -36,7 +36,6 @@ from seq2seq_lab.runtime.shades import ShadedText
 from seq2seq_lab.tasks.classification.evaluation import shading
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
-from seq2seq_lab.tasks.labelled import NAME
 from seq2seq_lab.tasks.text import Vocabulary
 
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
@@ -353,12 +352,12 @@ def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> N
     shutil.copytree(run / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "classes.json").unlink()
     with pytest.raises(UserError, match=r"classes\.json"):
-        Vocabulary.load(tmp_path / "tokenizer", NAME, with_classes=True)
+        Vocabulary.load(tmp_path / "tokenizer", "source", with_classes=True)
 
 
 def test_an_unknown_label_is_named_with_some_of_many_classes(run: Path) -> None:
-    tokenizer = Vocabulary.load(run / "tokenizer", NAME, with_classes=True).tokenizer
-    vocabulary = Vocabulary(tokenizer, NAME, [f"class{i}" for i in range(1_020)])
+    tokenizer = Vocabulary.load(run / "tokenizer", "source", with_classes=True).tokenizer
+    vocabulary = Vocabulary(tokenizer, "source", [f"class{i}" for i in range(1_020)])
     with pytest.raises(UserError, match=r"label=x of the split val .*, class19 and 1,000 more\."):
         vocabulary.class_indices(["class3", "x"], "val")
 

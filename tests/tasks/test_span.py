@@ -137,7 +137,7 @@ def test_the_loss_is_that_of_a_loop_without_padding(setting: str, label_smoothin
     line = ["task=span", setting, *SIZES, "model.dropout=0", "model.state_dropout=0"]
     task: Any = build_task(compose_run([*line, f"task.label_smoothing={label_smoothing}"]).config)
     task.corpus  # noqa: B018  (generated once)
-    task.vocabulary = task._fit()
+    task.vocabulary = task.fit(task.corpus.train.texts, [])
     lines = task.corpus.train.texts[:3]
     questions = task.label(task.corpus.train.first(3), task.encode(lines), "")
     torch.manual_seed(1)
