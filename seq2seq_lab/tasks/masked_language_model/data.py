@@ -124,7 +124,7 @@ class NextSentences:
 
     Attributes:
         documents: the number of the document of each sentence, whose sentences follow each other: int64, N.
-        places: the place of each sentence in the text, of which sentences may be left out: int64, N. None: it is complete.
+        places: the index of each sentence in the text; indices without a sentence are allowed: int64, N. None: 0 to N - 1.
 
     Raises:
         UserError: there is one document only, or no document has two sentences.

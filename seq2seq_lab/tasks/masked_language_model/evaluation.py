@@ -194,7 +194,7 @@ class MaskedEvaluator(SplitEvaluator[MaskedText]):
 
 
 def likely_words(words: Sequence[str], probabilities: Sequence[float]) -> dict[str, float]:
-    """Return the probability of each word, the most probable first: the sum of those of the tokens with this text."""
+    """Return the probability of each word, the most probable first. Tokens with the same text are summed."""
     sums = dict[str, float]()
     for word, value in zip(words, probabilities, strict=True):
         sums[word] = sums.get(word, 0.0) + value
