@@ -1,12 +1,13 @@
 """Files with captions of images: a table of three columns, or JSON as Karpathy distributes it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seq2seq_lab.data.local_files import compose, read_lines
 from seq2seq_lab.data.tables import Reader
-from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
+from seq2seq_lab.data.text import SPLITS, find_problem
 from seq2seq_lab.errors import UserError
 
 TABLE_FORM = f"Write three columns separated by tabs: {', '.join(SPLITS)}; the file of the image; a caption."
@@ -23,7 +24,7 @@ class CaptionRow(NamedTuple):
     location: str
 
 
-def read_captions(path: Path, encoding: str | None) -> list[CaptionRow]:
+def read_captions(path: Path, encoding: str | None, counts: Counter[str]) -> list[CaptionRow]:
     """Read a file of captions, whose suffix determines the format.
 
     `.json`: the splits of Karpathy and Fei-Fei 2015 (arXiv:1412.2306), such as `dataset_flickr8k.json`. The split `restval`
@@ -32,19 +33,18 @@ def read_captions(path: Path, encoding: str | None) -> list[CaptionRow]:
 
     Args:
         encoding: see `read_lines`.
+        counts: counts what `read_lines` and `compose` count.
 
     Raises:
         UserError: names the line or element and what is wrong with it.
     """
     read = _read_json if path.suffix.lower() == ".json" else _read_table
-    counts = new_counts()
-    return [
-        row._replace(caption=" ".join(compose(row.caption, counts).split())) for row in read(path, encoding)
-    ]
+    rows = read(path, encoding, counts)
+    return [row._replace(caption=" ".join(compose(row.caption, counts).split())) for row in rows]
 
 
-def _read_table(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
-    lines = read_lines(path, new_counts(), encoding=encoding)
+def _read_table(path: Path, encoding: str | None, counts: Counter[str]) -> Iterator[CaptionRow]:
+    lines = read_lines(path, counts, encoding=encoding)
     for line_number, (line, problem) in enumerate(lines, start=1):
         row = line.split("\t")
         form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
@@ -53,9 +53,9 @@ def _read_table(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
         yield CaptionRow(row[0], row[1], row[2], f"{path} line {line_number}")
 
 
-def _read_json(path: Path, encoding: str | None) -> Iterator[CaptionRow]:
+def _read_json(path: Path, encoding: str | None, counts: Counter[str]) -> Iterator[CaptionRow]:
     image: Any
-    for location, image, problem in Reader(encoding=encoding).rows(path, new_counts()):
+    for location, image, problem in Reader(encoding=encoding).rows(path, counts):
         if problem:
             raise UserError(f"{location}: {problem}. {JSON_FORM}")
         folder, file, split = (image.get(key, "") for key in ("filepath", "filename", "split"))

@@ -17,6 +17,7 @@ from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.caption_files import read_captions
 from seq2seq_lab.data.local_files import check_encoding
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class CaptionCorpus:
 
     Attributes:
         language: the code of the captions' language.
-        counts: numbers of special examples, by name.
+        counts: see `new_counts`; `leaked_images`, which are in training and in validation or test.
     """
 
     language: str
@@ -186,7 +187,8 @@ def _load_folder(
         raise UserError(
             f"dataset.path={folder.path}: {table} not found. Give a folder that contains dataset.captions={folder.captions}."
         )
-    rows = read_captions(table, folder.encoding)
+    counts = new_counts()
+    rows = read_captions(table, folder.encoding, counts)
     file_of = dict[str, Path]()
     for row in rows:
         if row.image in file_of:
@@ -218,7 +220,11 @@ def _load_folder(
         image_N = np.array([indices[file] for file in names])
         return CaptionedImages(images, [row.caption for row in chosen], names, image_N)
 
-    return CaptionCorpus(folder.language, split("train"), split("validation"), {"test": split("test")})
+    train = {row.image for row in rows if row.split == "train"}
+    counts["leaked_images"] = len(train & {row.image for row in rows if row.split != "train"})
+    return CaptionCorpus(
+        folder.language, split("train"), split("validation"), {"test": split("test")}, counts
+    )
 
 
 def read_features(

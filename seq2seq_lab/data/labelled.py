@@ -100,6 +100,19 @@ def collect_labelled(
     return kind(language, train, validation, test, dict(counts or {}))
 
 
+def collect_counted(
+    language: str,
+    examples: Iterable[tuple[SplitName, Example]],
+    counts: Counter[str],
+    kind: type[Kind] = LabelledCorpus,  # type: ignore[assignment]
+) -> Kind:
+    """As `collect_labelled`, with the counts of `count_repeats` for texts and labels."""
+    corpus = collect_labelled(language, examples, kind=kind)
+    train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
+    count_repeats(train, held_out, counts)
+    return replace(corpus, counts=dict(counts))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledFiles(ABC):
     """A data set of files.
@@ -147,10 +160,7 @@ class LabelledFiles(ABC):
             UserError: a file does not exist, a split has no example, or as `examples`.
         """
         counts = new_counts()
-        corpus = collect_labelled(self.language, self._split_examples(counts, others or {}), kind=kind)
-        train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
-        count_repeats(train, held_out, counts)
-        return replace(corpus, counts=dict(counts))
+        return collect_counted(self.language, self._split_examples(counts, others or {}), counts, kind)
 
     def _split_examples(
         self, counts: Counter[str], others: Mapping[SplitName, object]

@@ -1,5 +1,6 @@
 """Sentences with their sentiment: generated reviews whose deciding words are known, or files in the format of SST-2."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +8,9 @@ from random import Random
 from typing import ClassVar
 
 from seq2seq_lab.config.type_checks import Count
-from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
+from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_counted, collect_labelled
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
+from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
@@ -120,11 +121,12 @@ class Sentiment:
             return collect_labelled(
                 "en", ((split_by_hash(one[0], *shares), one) for one in self._generated())
             )
-        return collect_labelled("en", self._read(Path(self.path).expanduser()))
+        counts, folder = new_counts(), Path(self.path).expanduser()
+        return collect_counted("en", self._read(folder, counts), counts)
 
-    def _read(self, folder: Path) -> Iterator[tuple[SplitName, Example]]:
+    def _read(self, folder: Path, counts: Counter[str]) -> Iterator[tuple[SplitName, Example]]:
         for name in ("train.tsv", "dev.tsv"):
-            for text, label in read_sst2(find_packed(folder / name), self.encoding):
+            for text, label in read_sst2(find_packed(folder / name), self.encoding, counts):
                 held_out = split_by_hash(text, self.validation_share, 0) == "validation"
                 split: SplitName = "test" if name == "dev.tsv" else "validation" if held_out else "train"
                 yield split, (text, label, None)
@@ -156,8 +158,11 @@ def draw_review(random: Random) -> tuple[str, str, frozenset[int]]:
     return " ".join(word.removeprefix(DECIDING) for word in words), label, deciding
 
 
-def read_sst2(path: Path, encoding: str | None = None) -> Iterator[tuple[str, str]]:
+def read_sst2(path: Path, encoding: str | None, counts: Counter[str]) -> Iterator[tuple[str, str]]:
     """Yield (sentence, label) of a file in the format of SST-2.
+
+    Args:
+        counts: counts what `read_lines` and `compose` count.
 
     Raises:
         UserError: the file does not exist, or a line has another format.
@@ -167,7 +172,7 @@ def read_sst2(path: Path, encoding: str | None = None) -> Iterator[tuple[str, st
             f"dataset.path={path.parent}: {path.name} not found; {list_folder(path.parent)}. Give a folder with train.tsv "
             f"and dev.tsv, or dataset.path=null for generated reviews."
         )
-    for line_number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
+    for line_number, (line, problem) in enumerate(read_lines(path, counts, encoding=encoding), start=1):
         text, _, label = line.rpartition("\t")
         if line_number == 1 and (text, label) == HEADER:
             continue
@@ -176,4 +181,4 @@ def read_sst2(path: Path, encoding: str | None = None) -> Iterator[tuple[str, st
             raise UserError(
                 f"{path} line {line_number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
             )
-        yield text.strip(), LABELS[label]
+        yield compose(text, counts).strip(), LABELS[label]

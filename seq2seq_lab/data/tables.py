@@ -79,6 +79,10 @@ class Reader:
                 )
             form = SUFFIXES[suffix]
         delimiter = self.separator
+        if delimiter is not None and form in ("jsonl", "parquet"):
+            raise UserError(
+                f"dataset.delimiter={self.delimiter!r}: {key}={file} has no columns to separate. Leave it out."
+            )
         if delimiter is not None and (
             not delimiter or "\n" in delimiter or (form == "csv" and len(delimiter) > 1)
         ):

@@ -42,6 +42,7 @@ def test_the_json_has_captions_and_official_splits(tmp_path: Path) -> None:
     assert [*corpus.train.image_N] == [0, 0, 1]
     assert corpus.validation.captions == ["Caf\u00e9 ."]
     assert corpus.tests["test"].names == ["deep/2.png"]
+    assert (corpus.counts["composed_lines"], corpus.counts["leaked_images"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

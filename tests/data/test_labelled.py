@@ -156,6 +156,16 @@ def test_files_of_sst2(tmp_path: Path) -> None:
     assert corpus.train.deciding is None
 
 
+def test_what_is_changed_and_repeated_in_files_of_sst2_is_counted(tmp_path: Path) -> None:
+    write_sst2(
+        tmp_path, "train.tsv", [f"a film of {i} hours \t{i % 2}" for i in range(50)] + ["cafe\u0301\t1"]
+    )
+    write_sst2(tmp_path, "dev.tsv", ["fine \t1", "caf\u00e9 \t1"])
+    corpus = sentiment(tmp_path).load()
+    assert corpus.counts["composed_lines"] == 1
+    assert corpus.counts["leaked_pairs"] + ("caf\u00e9" in corpus.validation.texts) == 1
+
+
 @pytest.mark.parametrize("line", ["no label", "a film\t2", "\t1", "\u200b\t1", "a\0b\t1", "a\rb\t1"])
 def test_a_line_of_another_format_is_refused(tmp_path: Path, line: str) -> None:
     write_sst2(tmp_path, "train.tsv", ["a film\t1", line])

@@ -154,6 +154,7 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], bytes], dict[str, Any], s
     "a name twice": ("a.csv", b"de,de\nx,y\n", {"columns": ["de", "de"]}, "several columns de"),
     "two delimiters": ("a.csv", b"a, b;c\nd, e;f\n", {}, r"',' and ';'.*dataset\.delimiter="),
     "other delimiters": ("a.tsv", b"a;b\nc;d\n", {}, r"line 1 has 1 columns.*dataset\.delimiter="),
+    "a delimiter of objects": ("a.jsonl", b"", {"delimiter": "tab"}, r"dataset\.delimiter='tab'.*a\.jsonl has no columns"),
     "a long delimiter": ("a.csv", b"", {"delimiter": "||"}, r"dataset\.delimiter='\|\|'.*dataset\.format=tsv"),
     "a space before quotes": ("a.csv", b'"a", "b"\n', {}, "line 1: not RFC 4180 .*space"),
     "columns of JSON": ("a.json", FRAME.to_json().encode(), NAMED, "de and en are .*records"),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,17 @@ def test_another_tokenizer_than_that_of_the_run_is_refused(whole: Path, settings
 
 
 @needs_plotly
+@pytest.mark.parametrize(
+    "inputs",
+    ['{"height": 32, "width": 32}', '{"source": "sounds", "height": 8, "width": 8, "longest_caption": 9}'],
+)
+def test_damaged_inputs_of_a_run_are_named(inputs: str, whole: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    next(copy.rglob("inputs.json")).write_text(inputs, "utf-8")
+    with pytest.raises(UserError, match=r"inputs\.json is damaged"):
+        seq2seq_lab.load(copy)
+
+
 def test_the_page_shows_the_overlays(whole: Path) -> None:
     data = page.page_data(comparison.compare(group_runs(find_runs([whole])[0]), None))
     (example,) = data["attention"]

@@ -247,9 +247,7 @@ def test_the_second_sentence_is_the_next_one_or_of_another_document() -> None:
     assert float(torch.stack([follows for _, follows in drawn]).float().mean()) == pytest.approx(
         0.5, abs=0.05
     )
-    places = torch.tensor(
-        [0, 2, 3, 4, 5, 6, 8, 9]
-    )  # sentences around a missing index do not form a pair
+    places = torch.tensor([0, 2, 3, 4, 5, 6, 8, 9])  # sentences around a missing index do not form a pair
     assert NextSentences(documents, places).firsts.tolist() == [1, 4, 6]
     texts = Ragged.unframed(lambda lines: [*lines], [[4], [5, 6], [7]], "")  # type: ignore[arg-type, return-value]
     both = joined(texts, torch.tensor([1, 0]), torch.tensor([2, 1]))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -15,20 +16,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import NonNegative
+from seq2seq_lab.config.type_checks import NonNegative, fits
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages, read_features, read_image
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.text import describe_counts
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
 from seq2seq_lab.metrics.segmentation import choose_segmentation
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.runtime.tables import sectioned_table
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
 from seq2seq_lab.tasks.captions.data import (
     CaptionBatch,
@@ -51,6 +55,8 @@ from seq2seq_lab.tasks.text_baselines import text_baseline
 NAME = "target"  # of the tokenizer's files
 ENCODERS = {"images": "convolutional", "features": "features encoder.feature_size=D"}  # by what they encode
 INPUTS = "inputs.json"  # needed by a saved run to describe new images
+
+log = logging.getLogger(__name__)
 
 
 class CaptionTask(Task):
@@ -81,6 +87,7 @@ class CaptionTask(Task):
 
     vocabulary: Vocabulary
     corpus: CaptionCorpus
+    tokens: dict[str, Ragged]  # of the captions of each split
     source: str  # what the files contain: images or features
     shape: tuple[int, int, int]  # of an image: channels, height, width; of features: D, rows, columns
     grid: tuple[int, int]  # rows and columns of the encoder outputs, known when the model is built
@@ -153,11 +160,12 @@ class CaptionTask(Task):
             self.vocabulary = Vocabulary.fitted(self.parts.tokenizer(), NAME, corpus.language, lines)
         else:
             self.open(saved)
+        self.tokens = {name: self._tokenize(pairs, name) for name, pairs in corpus.splits.items()}
         train = self._training_examples(corpus.train)
         self.source, self.shape = source_of(self.parts.dataset()), corpus.train.images.shape[1:]
         self.longest = train.longest
         texts = {name: pairs for name, pairs in corpus.splits.items() if name != "train"}
-        examples = {name: self._examples(pairs, self._tokenize(pairs, name)) for name, pairs in texts.items()}
+        examples = {name: self._examples(pairs, self.tokens[name]) for name, pairs in texts.items()}
         validation, *tests = evaluation_splits(
             CaptionSplit, texts, examples, limit, language=corpus.language, segmentation=segmentation
         )
@@ -192,7 +200,7 @@ class CaptionTask(Task):
         Raises:
             UserError: no pair is short enough.
         """
-        captions = self._tokenize(pairs, "train")
+        captions = self.tokens["train"]
         index = fitting(captions.lengths - 2, self.settings.max_length, "captions")
         captions = captions.select(index)
         return CaptionExamples(
@@ -205,10 +213,14 @@ class CaptionTask(Task):
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
         self.parts.tokenizer().check_saved(self.tokenizer, folder / "tokenizer")
-        inputs = read_json_object(folder / INPUTS)
+        path = folder / INPUTS
         # Earlier versions read images only, and did not write the first two.
-        self.source, channels = inputs.get("source", "images"), inputs.get("channels", 3)
-        self.shape, self.longest = (channels, inputs["height"], inputs["width"]), inputs["longest_caption"]
+        inputs: dict[str, Any] = {"source": "images", "channels": 3} | read_json_object(path)
+        numbers: list[Any] = [inputs.get(name) for name in ("channels", "height", "width", "longest_caption")]
+        if not fits(numbers, list[int]) or inputs["source"] not in self.sources:
+            raise UserError(f"{path} is damaged: it does not describe the inputs. Restore it from a copy.")
+        self.source, (channels, height, width, self.longest) = inputs["source"], numbers
+        self.shape = (channels, height, width)
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
@@ -234,6 +246,25 @@ class CaptionTask(Task):
 
     def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
+
+    def describe(self) -> None:
+        """Print the images, captions and unknown tokens of each split, and the size of the vocabulary."""
+        counts, rows = self.corpus.counts, []
+        for name, pairs in self.corpus.splits.items():
+            tokens = self.tokens[name].tokens
+            unknown = int((tokens == UNK).sum()) / (len(tokens) - 2 * len(pairs))  # without <sos> and <eos>
+            rows.append([name, f"{len(pairs.images):,}", f"{len(pairs):,}", f"{unknown:.2%}"])
+        vocabulary = ["vocabulary", "", f"{self.tokenizer.size:,} types", ""]
+        heads = ["split", "images", "captions", "unknown tokens"]
+        console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
+        if described := describe_counts(counts):
+            log.info("Counted in the corpus: %s.", described)
+        if leaks := counts.get("leaked_images", 0):
+            log.warning(
+                "%s images of validation and test are also training images, which makes their scores too high. Remove them "
+                "from one of the splits.",
+                f"{leaks:,}",
+            )
 
     def uniform_loss(self) -> float:
         return math.log(self.tokenizer.size)
