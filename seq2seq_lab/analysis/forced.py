@@ -92,17 +92,17 @@ class Forced:
         return WordLinks(source_spans, self.tokenizer.spans(target), *spans)
 
 
-def check_pairs(function: str, sources: object, targets: object) -> None:
-    """Refuse anything but two lists of the same length.
+def check_pairs(sources: object, targets: object) -> None:
+    """Refuse, as arguments of `forced`, anything but two lists of the same length.
 
     Raises:
-        UserError: names the function and the lengths.
+        UserError: names the lengths.
     """
     for name, given in (("sources", sources), ("targets", targets)):
-        require_list(function, "texts", given, name)
+        require_list("forced", "texts", given, name)
     assert isinstance(sources, Sequence)
     assert isinstance(targets, Sequence)
     if len(sources) != len(targets):
         raise UserError(
-            f"{function}: {len(sources):,} sources and {len(targets):,} targets. Give one target for each source."
+            f"forced: {len(sources):,} sources and {len(targets):,} targets. Give one target for each source."
         )

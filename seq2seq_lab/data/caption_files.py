@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seq2seq_lab.data.local_files import compose, read_lines
+from seq2seq_lab.data.local_files import compose, plain_suffix, read_lines
 from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.data.text import SPLITS, find_problem
 from seq2seq_lab.errors import UserError
@@ -27,9 +27,9 @@ class CaptionRow(NamedTuple):
 def read_captions(path: Path, encoding: str | None, counts: Counter[str]) -> list[CaptionRow]:
     """Read a file of captions, whose suffix determines the format.
 
-    `.json`: the splits of Karpathy and Fei-Fei 2015 (arXiv:1412.2306), such as `dataset_flickr8k.json`. The split `restval`
-    is part of `train`, and the captions are `raw`. Any other suffix: a table without a header, with three columns separated
-    by tabs: the split (`train`, `validation` or `test`), the file of the image, and a caption.
+    `.json`, plain or compressed: the splits of Karpathy and Fei-Fei 2015 (arXiv:1412.2306), such as `dataset_flickr8k.json`.
+    The split `restval` is part of `train`, and the captions are `raw`. Any other suffix: a table without a header, with 3
+    columns separated by tabs: the split (`train`, `validation` or `test`), the file of the image, and a caption.
 
     Args:
         encoding: see `read_lines`.
@@ -38,7 +38,7 @@ def read_captions(path: Path, encoding: str | None, counts: Counter[str]) -> lis
     Raises:
         UserError: names the line or element and what is wrong with it.
     """
-    read = _read_json if path.suffix.lower() == ".json" else _read_table
+    read = _read_json if plain_suffix(path) == ".json" else _read_table
     rows = read(path, encoding, counts)
     return [row._replace(caption=" ".join(compose(row.caption, counts).split())) for row in rows]
 

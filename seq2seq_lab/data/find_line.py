@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from seq2seq_lab.data.local_files import plain_name
+from seq2seq_lab.data.local_files import plain_suffix
 from seq2seq_lab.data.tables import SUFFIXES, Reader
 
 
@@ -33,7 +33,7 @@ def find_line(dataset: object, split: str, sentence: str) -> str:
 
 def _located_texts(reader: Reader, path: Path) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield the texts of each line or row of a file with its location."""
-    if Path(plain_name(path.name)).suffix.lower() not in SUFFIXES:
+    if plain_suffix(path) not in SUFFIXES:
         for line_number, (line, _) in enumerate(reader.lines(path, Counter(), False), start=1):
             yield f"{path} line {line_number}", [line]
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 from seq2seq_lab.data.download import check_reachable
 from seq2seq_lab.data.headers import check_columns
-from seq2seq_lab.data.local_files import plain_name
+from seq2seq_lab.data.local_files import plain_suffix
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, value_of, with_class_names
 from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
@@ -125,7 +125,7 @@ def _split_files(
         raise UserError(f"{given} cannot be loaded: {error}. {remedy}") from error
     files = {str(split): [Path(file) for file in names] for split, names in found.items()}
     for file in itertools.chain.from_iterable(files.values()):
-        if reader.format == "auto" and Path(plain_name(file.name)).suffix.lower() not in SUFFIXES:
+        if reader.format == "auto" and plain_suffix(file) not in SUFFIXES:
             raise UserError(
                 f"{given}: {file} is not one of {', '.join(SUFFIXES)}. Convert the files. {remedy}"
             )

@@ -321,6 +321,11 @@ def plain_name(name: str) -> str:
     return next((name[: -len(one)] for one in COMPRESSED if name.lower().endswith(one)), name)
 
 
+def plain_suffix(file: str | Path) -> str:
+    """Return the suffix of a file in lower case, without that of a compression."""
+    return Path(plain_name(str(file))).suffix.lower()
+
+
 def find_packed(path: Path) -> Path:
     """Return the path of a file, or of a compressed file of this name if only that exists."""
     packed = (path.with_name(path.name + suffix) for suffix in COMPRESSED)

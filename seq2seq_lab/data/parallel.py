@@ -15,7 +15,7 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.local_files import check_encoding, find_file, plain_name
+from seq2seq_lab.data.local_files import check_encoding, find_file, plain_suffix
 from seq2seq_lab.data.tables import COLUMNS_REMEDY, SUFFIXES, Format, Reader
 from seq2seq_lab.errors import UserError
 
@@ -109,7 +109,7 @@ class Parallel:
                     f"dataset.{key}={files}: give one file with both sides, or [SOURCE_FILE,TARGET_FILE]."
                 )
             for file in files:
-                suffix = Path(plain_name(file)).suffix.lower()
+                suffix = plain_suffix(file)
                 if suffix in SUFFIXES and suffix != ".txt":
                     raise UserError(
                         f"dataset.{key}={list(files)}: two files have one sentence per line, and {file} is a table. Give "

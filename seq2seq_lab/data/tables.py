@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from seq2seq_lab.data.headers import check_columns, check_first_rows
-from seq2seq_lab.data.local_files import compose, plain_name, read_lines
+from seq2seq_lab.data.local_files import compose, plain_suffix, read_lines
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.text import find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -69,7 +69,7 @@ class Reader:
 
     def form(self, key: str, file: str) -> str:
         """Return the format of a file. Raises `UserError` for an unknown suffix, or a delimiter that cannot be used."""
-        form, suffix = str(self.format), Path(plain_name(file)).suffix.lower()
+        form, suffix = str(self.format), plain_suffix(file)
         if form == "auto":
             if suffix not in SUFFIXES:
                 raise UserError(
@@ -129,7 +129,7 @@ class Reader:
         Raises:
             UserError: the file is a table and `column` is None, or it is a text and `column` is given.
         """
-        suffix = Path(plain_name(path.name)).suffix.lower()
+        suffix = plain_suffix(path)
         table = suffix in SUFFIXES and suffix != ".txt"
         if column is None:
             if table:

@@ -17,7 +17,7 @@ from seq2seq_lab.data.labelled import (
     refuse_without_train,
 )
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import compose, plain_name, read_lines
+from seq2seq_lab.data.local_files import compose, plain_suffix, read_lines
 from seq2seq_lab.data.tables import SUFFIXES, Reader
 from seq2seq_lab.data.text import SplitName, find_problem, split_by_hash
 from seq2seq_lab.errors import UserError, require
@@ -110,7 +110,7 @@ def read_tagged(
     Raises:
         UserError: names the line and what is wrong with it.
     """
-    form = SUFFIXES.get(Path(plain_name(path.name)).suffix.lower())
+    form = SUFFIXES.get(plain_suffix(path))
     if form in ("jsonl", "parquet"):
         sentences = _named_sentences(path, encoding, counts)
     else:

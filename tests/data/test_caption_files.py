@@ -1,7 +1,9 @@
 """Files with captions in Karpathy's JSON, and precomputed features in files of NumPy: read, and refused when damaged."""
 
+import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,14 @@ def write_json(folder: Path, images: Any) -> ImageFolder:
     return ImageFolder(path=str(folder), captions="dataset.json", encoding=None, size=8, language="en")
 
 
-def test_the_json_has_captions_and_official_splits(tmp_path: Path) -> None:
-    corpus = write_json(tmp_path, IMAGES).load()
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_json_has_captions_and_official_splits(compressed: bool, tmp_path: Path) -> None:
+    folder = write_json(tmp_path, IMAGES)
+    if compressed:
+        content = gzip.compress((tmp_path / "dataset.json").read_bytes())
+        (tmp_path / "dataset.json.gz").write_bytes(content)
+        folder = replace(folder, captions="dataset.json.gz")
+    corpus = folder.load()
     assert corpus.train.captions == ["A red image .", "Red !", "Blue ."]
     assert [*corpus.train.image_N] == [0, 0, 1]
     assert corpus.validation.captions == ["Caf\u00e9 ."]

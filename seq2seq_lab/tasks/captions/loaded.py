@@ -94,7 +94,7 @@ class LoadedCaptioner(Loaded):
 
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`; the sources are files of images."""
-        check_pairs("forced", sources, targets)
+        check_pairs(sources, targets)
         images = self._images(sources) if sources else np.empty((0, *self.task.shape), np.uint8)
         captions = Ragged.of(self.task.tokenizer.encode(targets))
         examples = CaptionExamples(

@@ -47,7 +47,7 @@ class LoadedLanguageModel(Loaded):
 
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`; the sources are empty texts."""
-        check_pairs("forced", sources, targets)
+        check_pairs(sources, targets)
         if any(sources):
             raise UserError(
                 "A language model has no source. Give empty sources, and the sentences as targets."

@@ -176,7 +176,7 @@ class LoadedTranslation(Loaded):
 
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`."""
-        check_pairs("forced", sources, targets)
+        check_pairs(sources, targets)
         source, target = self.tokenizers.source, self.tokenizers.target
         outputs = target.encode_outputs(targets, sources)
         text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(outputs))
