@@ -1,5 +1,6 @@
 """Sequences of token ids of different lengths, in one flat array."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,8 +12,11 @@ from torch import Tensor
 
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import UserError
 
 CHUNK = 10_000  # lines encoded, or sequences moved, at a time, to bound the memory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +113,23 @@ def _encode_chunks(
 def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> Tensor:
     # torch refuses an empty buffer.
     return torch.from_numpy(np.frombuffer(buffer, dtype) if buffer else np.empty(0, dtype))
+
+
+def fitting(lengths: Tensor, longest: int, examples: str) -> Tensor:
+    """Return the indices of the training texts of at most `longest` tokens, and log how many have more.
+
+    Args:
+        examples: what the texts are, in plural.
+
+    Raises:
+        UserError: all texts have more.
+    """
+    index = (lengths <= longest).nonzero().squeeze(1)
+    if not len(index):
+        raise UserError(f"task.max_length={longest}: all training {examples} have more tokens. Increase it.")
+    if left_out := len(lengths) - len(index):
+        log.info(
+            "%s training %s of more than %s tokens are left out (task.max_length).",
+            *(f"{left_out:,}", examples, longest),
+        )
+    return index

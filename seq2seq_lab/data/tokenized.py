@@ -11,10 +11,9 @@ import torch
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK, Tokenizer, TokenizerPair, fit_tokenizers
-from seq2seq_lab.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -79,25 +78,14 @@ class TrainingText:
     ) -> None:
         """Raise `UserError` if no pair is short enough."""
         specials = 2  # <sos> and <eos>
-        fitting = torch.maximum(tokens.source.lengths, tokens.target.lengths) - specials <= max_length
-        self.left_out = len(tokens) - int(fitting.sum())
-        if self.left_out == len(tokens):
-            raise UserError(
-                f"task.max_length={max_length}: all training pairs have more tokens. Increase it."
-            )
-        if self.left_out:
-            logger.info(
-                "%s training pairs of more than %s tokens are left out (task.max_length).",
-                f"{self.left_out:,}",
-                max_length,
-            )
+        longer = torch.maximum(tokens.source.lengths, tokens.target.lengths)
+        index = fitting(longer - specials, max_length, "pairs")
         self._sides = ((tokenizers.source, text.source), (tokenizers.target, text.target))
         self._stochastic = any(tokenizer.stochastic for tokenizer, _ in self._sides)
         self._seed = seed
         self._tokens = tokens
         self._drawn: tuple[int, TokenizedText] | None = None
-        if self.left_out:
-            index = fitting.nonzero().squeeze(1)
+        if len(index) < len(tokens):
             self._tokens = tokens.select(index)
             if self._stochastic:
                 source, target = (

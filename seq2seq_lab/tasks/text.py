@@ -1,7 +1,6 @@
 """Shared by tasks of texts: the vocabulary of one side, the tokens of each split, and the record of a corpus."""
 
 import json
-import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.tasks.base import Parts, Task
 from seq2seq_lab.tasks.vectors import load_vectors
-
-log = logging.getLogger(__name__)
 
 CLASSES = "classes.json"
 MOST_LISTED = 20  # classes in an error message
@@ -135,26 +132,6 @@ def corpus_record(
         "tests": dict(tests),
         "counts": dict(corpus.counts),
     }
-
-
-def fitting(lengths: Tensor, longest: int, examples: str) -> Tensor:
-    """Return the indices of the training texts of at most `longest` tokens, and log how many have more.
-
-    Args:
-        examples: what the texts are, in plural.
-
-    Raises:
-        UserError: all texts have more.
-    """
-    index = (lengths <= longest).nonzero().squeeze(1)
-    if not len(index):
-        raise UserError(f"task.max_length={longest}: all training {examples} have more tokens. Increase it.")
-    if left_out := len(lengths) - len(index):
-        log.info(
-            "%s training %s of more than %s tokens are left out (task.max_length).",
-            *(f"{left_out:,}", examples, longest),
-        )
-    return index
 
 
 class TextTask(Task):

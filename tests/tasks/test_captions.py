@@ -26,7 +26,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.corpus import UNKNOWN
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.scenes import Scenes
 from seq2seq_lab.data.tokenizers import BpeTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
@@ -40,7 +40,6 @@ from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, reg
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.parts import build_task
-from seq2seq_lab.tasks.text import fitting
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.parts import build_optimizer
 

@@ -20,7 +20,7 @@ from seq2seq_lab.config.type_checks import NonNegative, fits
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages, read_features, read_image
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenizers import UNK, Tokenizer
 from seq2seq_lab.errors import UserError
@@ -49,7 +49,7 @@ from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.text import Vocabulary, corpus_record, fitting
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
 
 NAME = "target"  # of the tokenizer's files

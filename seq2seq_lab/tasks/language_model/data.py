@@ -9,11 +9,10 @@ from torch import Tensor
 
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer
 from seq2seq_lab.runtime.device import on_device
-from seq2seq_lab.tasks.text import fitting
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.data.corpus import OneTestCorpus, check_corpus, load_corpus
 from seq2seq_lab.data.labelled import AnyLabelledCorpus
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
@@ -56,7 +56,6 @@ from seq2seq_lab.tasks.sentences import SentenceTask
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.tagging.data import TaggedTokens, first_tokens
-from seq2seq_lab.tasks.text import fitting
 
 FIXED = 0  # the seed of the masks and pairs of validation and test, the same for every run
 
