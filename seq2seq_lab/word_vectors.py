@@ -30,9 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise UserError(
                 f"{options.changes[0]}: settings of the corpus are used with --train only. Add it."
             )
+        asked = options.nearest or options.analogy or options.analogies or options.picture
+        if options.words and not options.picture:
+            raise UserError("--words is used with --picture=FILE.png only. Add it.")
+        if not options.train and not asked:
+            raise UserError(
+                f"Nothing to do with {options.file}. Add --train, --nearest, --analogy, --analogies or --picture."
+            )
         if options.train:
             train(options)
-        show(options)
+        if asked:
+            show(options)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -196,8 +204,6 @@ def show(options: argparse.Namespace) -> None:
     Raises:
         UserError: a file cannot be used, or a word has no vector.
     """
-    if not (options.nearest or options.analogy or options.analogies or options.picture):
-        return
     sections = analogies(options.analogies) if options.analogies else {}
     words = read(options.file)
     for word in (

@@ -20,6 +20,7 @@ from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import explain, refuse_keys_of_null
 from seq2seq_lab.config.run_folder import check_run_files, read_evaluated_run, read_record
+from seq2seq_lab.config.run_folders import DEMO, LATEST
 from seq2seq_lab.config.secrets import check_secrets
 from seq2seq_lab.config.sweeps import (
     expand_cells,
@@ -370,7 +371,7 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
             if (group not in groups and key not in keys) or change.is_sweep_override() or change.is_delete():
                 allowed = [*(f"{group}=VALUE" for group in groups), *keys]
                 raise UserError(
-                    f"{change.input_line} cannot change for a trained run.{did_you_mean(key, allowed)} "
+                    f"{change.input_line} cannot change for a trained run.{did_you_mean(key, [*groups, *keys])} "
                     f"Allowed: {', '.join(allowed)}, and the settings of these groups."
                 )
             if key == group:
@@ -422,8 +423,9 @@ def read_config(folder: Path) -> DictConfig:
     """
     path = folder / "config.yaml"
     if not path.is_file() and not (folder / "run.json").is_file():
+        near = did_you_mean(str(folder), {LATEST, DEMO} - {str(folder)})
         raise UserError(
-            f"{folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
+            f"{folder} contains no run (no config.yaml).{near} Give the folder of a run, such as outputs/DATE/TIME."
         )
     foreign.check_tree(folder)
     check_run_files(folder)
