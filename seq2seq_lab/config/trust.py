@@ -39,6 +39,8 @@ def trusted_modules() -> tuple[str, ...]:
 def check_hydra(node: DictConfig) -> None:
     """Refuse settings of Hydra's section that would call, import or write something before they are checked.
 
+    A launcher or sweeper that is not a mapping is refused too: Hydra would fail without naming it.
+
     Args:
         node: Hydra's section.
 
@@ -47,6 +49,11 @@ def check_hydra(node: DictConfig) -> None:
     """
     container: Any = OmegaConf.to_container(node, resolve=False)
     _check_names(container, "hydra", trusted_modules(), node)
+    for group in ("launcher", "sweeper"):
+        if not isinstance(value := container[group], Mapping):
+            raise UserError(
+                f"hydra.{group}={value} is not allowed: a {group} is chosen with a slash, for example hydra/{group}=basic."
+            )
     for section in ("job_logging", "hydra_logging"):
         # Logging handlers import what `ext://` names and open any file.
         settings = container[section]

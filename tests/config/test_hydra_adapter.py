@@ -83,6 +83,14 @@ def test_only_the_text_that_hydra_1_4_gives_to_its_own_key_is_trusted(key: str, 
         check_hydra(node)
 
 
+@pytest.mark.parametrize("setting", ["hydra.launcher=joblib", "hydra.sweeper=optuna"])
+def test_a_launcher_and_a_sweeper_are_chosen_with_a_slash(setting: str) -> None:
+    with hydra_adapter.initialized(CONF_DIR, None):
+        node = hydra_adapter.compose([setting]).hydra
+    with pytest.raises(UserError, match=f"{setting} is not allowed: .*hydra/"):
+        check_hydra(node)
+
+
 def test_the_package_uses_nothing_that_hydra_or_omegaconf_deprecate() -> None:
     code = "import sys; from seq2seq_lab.launching.cli import main; main()"
     command = [sys.executable, "-W", "error", "-c", code, "--cfg", "job", "seed=2"]
