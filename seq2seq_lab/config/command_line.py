@@ -98,12 +98,15 @@ def explain_syntax(line: str) -> str:
         )
     if equals:
         value = value.strip("'\"").replace('"', "'")
-        near = shlex.quote(f'{key}="{value}"')
+        near = [shlex.quote(f'{key}="{value}"')]
     else:
         key, _, value = line.lstrip("-").partition(":")
-        near = f"{key}={value or 'VALUE'}"
+        near = [f"{group}={line}" for group in groups() if line in group_values(group)]
+        if key in groups() or not (near or Path(line).exists()):
+            near = [f"{key}={value or 'VALUE'}"]
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
-        f"{line} is not a setting. Did you mean {near}? Write key=value, or group=value with one of the groups "
+        f"{line} is not a setting.{meant} Write key=value, or group=value with one of the groups "
         f"{', '.join(groups())}. Put values with brackets, commas, spaces or = in quotation marks: 'key=\"value\"'."
     )
 
