@@ -70,6 +70,14 @@ def own_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_attention_over_the_training_is_that_of_the_samples(tmp_path: Path) -> None:
+    settings = ("dataset.train=24", "dataset.validation=20", "dataset.test=4", "task.samples=2")
+    assert command_line.run(*OF_FILES, *settings, "trainer.max_epochs=1", f"hydra.run.dir={tmp_path}") == 0
+    lines = (tmp_path / "translations.val.jsonl").read_text("utf-8").splitlines()
+    rows = (tmp_path / "attention/step_00000000.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(row)["source"] for row in rows] == [json.loads(lines[i])["source"] for i in (0, 10)]
+
+
 def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
     result = result_of(whole)
     rows = [json.loads(line) for line in (whole / "translations.test.jsonl").read_text("utf-8").splitlines()]

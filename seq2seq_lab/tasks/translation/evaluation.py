@@ -66,7 +66,13 @@ MEASURES = "measures"  # the kind of the sums of `metrics.attention.measures`
 
 @dataclass(frozen=True)
 class TranslationSplit(TextSplit[ParallelText, TokenizedText]):
-    """A split of sentence pairs."""
+    """A split of sentence pairs.
+
+    Attributes:
+        samples: the indices of the examples shown at a validation; None for those that the task chooses.
+    """
+
+    samples: Sequence[int] | None = None
 
     def references(self, multiple: bool) -> References:
         """Return the references.

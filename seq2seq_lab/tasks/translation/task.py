@@ -322,7 +322,9 @@ class TranslationTask(Task):
             UserError: a sentence is too long for the model.
         """
         model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
-        samples = self.choose_samples(split.text, self.settings.samples) if split.prefix == "val" else []
+        samples = split.samples
+        if samples is None:
+            samples = self.choose_samples(split.text, self.settings.samples) if split.prefix == "val" else []
         return TranslationEvaluator(
             model,
             split,
@@ -352,9 +354,14 @@ class TranslationTask(Task):
         """See `Task.snapshot`: the samples of a validation, and more examples for the metrics."""
         if not self.settings.samples or not model.attends:
             return None
-        indices = self.choose_samples(split.text, max(SNAPSHOT_EXAMPLES, self.settings.samples))
+        samples = self.choose_samples(split.text, self.settings.samples)
+        others = self.choose_samples(split.text, SNAPSHOT_EXAMPLES)
+        indices = [*dict.fromkeys([*samples, *others])][: max(SNAPSHOT_EXAMPLES, len(samples))]
         return replace(
-            split, text=split.text.select(indices), tokens=split.tokens.select(torch.tensor(indices))
+            split,
+            text=split.text.select(indices),
+            tokens=split.tokens.select(torch.tensor(indices)),
+            samples=range(len(samples)),
         )
 
     def snapshot_heatmaps(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> Heatmaps:
