@@ -13,7 +13,7 @@ from seq2seq_lab.data.local_files import compose
 from seq2seq_lab.data.tables import HIDDEN, Format, Reader
 from seq2seq_lab.data.text import SPLITS, SplitName, find_problem
 from seq2seq_lab.data.tokenizers.turns import TURN
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 
 PREFIX = "__label__"  # of the labels in files of fastText
 NO_LABEL = "-"  # of the pairs of SNLI on which the annotators did not agree
@@ -63,6 +63,9 @@ class LabelledTexts(LabelledFiles):
                 f"dataset.group={self.group} and dataset.columns={[*self.columns]} must both be names, or both be numbers. "
                 f"Change one."
             )
+        for name, columns in (("columns", self.columns), ("group", (self.group,))):
+            counted = all(column >= 1 for column in columns if isinstance(column, int))
+            require(counted, f"dataset.{name}", getattr(self, name), "names, or column numbers from 1")
         if (self.train is None) == (self.hub is None):
             raise UserError(
                 f"dataset.train={self.train}, dataset.hub={self.hub}: dataset=labelled needs one of them. Set "

@@ -72,6 +72,16 @@ class Parallel:
         if self.hub is None and self.hub_config is not None:
             raise UserError(f"dataset.hub_config={self.hub_config} needs dataset.hub=OWNER/NAME.")
         formats = {key: self._format_of(key, files) for key, files in self._files().items()}
+        if self.hub is None and {*formats.values()} == {"lines"}:
+            for name, value in (
+                ("columns", self.columns),
+                ("delimiter", self.delimiter),
+                ("format", self.format),
+            ):
+                if value not in (None, "auto"):
+                    raise UserError(
+                        f"dataset.{name}={value}: two files have one sentence per line and no columns. Leave it out."
+                    )
         if self.columns is not None and isinstance(self.columns[0], int):
             named = [f"dataset.{key}" for key, form in formats.items() if form in ("jsonl", "parquet")]
             named += ["dataset.hub"] if self.hub is not None else []

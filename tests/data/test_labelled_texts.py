@@ -180,6 +180,8 @@ def test_a_damaged_file_is_refused_by_line(
     [
         ({"train": None}, r"dataset\.train=None, dataset\.hub=None"),
         ({"group": 3}, r"dataset\.group=3"),
+        ({"columns": (0, 1)}, r"dataset\.columns=.*numbers from 1"),
+        ({"columns": (2, 1), "group": -1}, r"dataset\.group=-1 .*numbers from 1"),
         ({"group": "id", "format": "label_first"}, r"dataset\.group=id"),
         ({"columns": PAIR, "format": "label_first"}, r"dataset\.columns=\['sentence1'"),
         ({"delimiter": "tab", "format": "label_first"}, r"dataset\.delimiter=tab"),
