@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import re
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -418,6 +419,8 @@ def make_trainer(
             **monitor,
             "trainer.precision": compute.precision.value,
         },
+        # Without the index in a list of files.
+        inputs={re.sub(r"\.\d+$", "", key) for key in foreign.resumed_inputs(job.plain)},
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
         stop=stop,
         compute=compute,

@@ -163,6 +163,43 @@ def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, 
     assert not foreign.is_own(copy)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_run_is_resumed_with_files_that_were_moved_but_not_with_others(
+    several: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def files(folder: Path) -> list[str]:
+        form = f"[{folder}/{{0}}.en,{folder}/{{0}}.fr]" if several else f"{folder}/{{0}}.tsv"
+        return [f"dataset.{name}={form.format(name)}" for name in ("train", "validation", "test")]
+
+    (tmp_path / "old").mkdir()
+    for name in ("train", "validation", "test"):
+        (tmp_path / f"old/{name}.tsv").write_text(PAIRS)
+        for column, side in enumerate(("en", "fr")):
+            lines = (line.split("\t")[column] for line in PAIRS.splitlines())
+            (tmp_path / f"old/{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    run = tmp_path / "run"
+    epochs = "trainer.max_epochs=2"
+    command_line.run_until(
+        3, "dataset=parallel", *files(tmp_path / "old"), *SETTINGS, epochs, f"hydra.run.dir={run}"
+    )
+    (tmp_path / "old").rename(tmp_path / "new")
+    given = files(tmp_path / "new")
+    if several:  # each file is a setting of its own
+        given = [
+            f"dataset.{name}.{index}={tmp_path / f'new/{name}.{side}'}"
+            for name in ("train", "validation", "test")
+            for index, side in enumerate(("en", "fr"))
+        ]
+    changed = tmp_path / "new" / ("train.en" if several else "train.tsv")
+    content = changed.read_text()
+    changed.write_text(content.replace("small", "big"))
+    assert command_line.run(f"resume={run}", *given) == 2
+    assert "the run started with other data" in capsys.readouterr().err
+    changed.write_text(content)
+    assert command_line.run(f"resume={run}", *given) == 0
+    assert str(tmp_path / "new") in (run / "config.yaml").read_text("utf-8")
+
+
 def test_a_run_in_the_folder_of_its_data_does_not_change_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

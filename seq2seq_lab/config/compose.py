@@ -33,10 +33,8 @@ from seq2seq_lab.config.trust import check_hydra
 from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
 
-# Sections whose files are not read when a run is resumed or opened: its checkpoint contains what was read from them.
-NOT_RESUMED = ("embedding", "init_from", "logger")
 INITIAL = ("init_from", "init_part")
-NOT_OPENED = (*NOT_RESUMED, "dataset")
+NOT_OPENED = (*foreign.NOT_RESUMED, "dataset")  # sections whose files are not read when a run is opened
 
 job_hash.register_resolver()
 
@@ -308,14 +306,13 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
         node = read_config(folder)
         given = [change.key_or_group for change in changes]
         foreign.remove_logger_and_cache(node, folder, given)
-        inputs = foreign.named_inputs(configuration.plain(node))
-        named = [key for key in inputs if key.partition(".")[0] not in NOT_RESUMED]
+        named = foreign.resumed_inputs(configuration.plain(node))
         loggers = (f"logger.{key}" for key in node.logger if key != "_target_")
         allowed = [*configuration.MAY_CHANGE, *loggers, *named]
         remedy = f" To start a new run from its weights use init_from={folder}."
         _refuse_other_changes(changes, allowed, "when a run is resumed", remedy)
         update(node, changes)
-        foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_RESUMED)
+        foreign.check_inputs(folder, configuration.plain(node), given, leaving=foreign.NOT_RESUMED)
         return check_closed(node, changes)
 
 

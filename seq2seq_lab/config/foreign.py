@@ -34,6 +34,8 @@ OPENED_BOUNDS = {
     **{"search.max_length_factor": 100, "search.max_length_extra": 10_000},
     **{"task.eval_batch_size": 10_000, "task.generated_length": 10_000},
 }
+# Sections whose files are not read when a run is resumed: its checkpoint contains what was read from them.
+NOT_RESUMED = ("embedding", "init_from", "logger")
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
 # Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
 PATH_NAMES = frozenset(
@@ -206,6 +208,11 @@ def named_inputs(config: Mapping[str, Any]) -> dict[str, str]:
         if known or _is_path(value):
             found[key] = value
     return found
+
+
+def resumed_inputs(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys of `named_inputs` that a resumed run reads: they may change if the data are the same."""
+    return [key for key in named_inputs(config) if key.partition(".")[0] not in NOT_RESUMED]
 
 
 def texts(value: object, key: str) -> Iterator[tuple[str, str]]:

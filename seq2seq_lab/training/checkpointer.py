@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class Checkpointer:
         pending: saved too.
         folder: the folder of the checkpoints.
         identity: values that must be equal in a checkpoint and in the run that resumes from it, by name.
+        inputs: names in `identity` of settings with files and folders. They may change: `identity` has a hash of the data.
 
     Attributes:
         saved: the step of the last checkpoint.
@@ -38,12 +39,14 @@ class Checkpointer:
         settings: TrainerSettings,
         folder: Path,
         identity: Mapping[str, str],
+        inputs: Collection[str] = (),
     ) -> None:
         self.step = step
         self.pending = pending
         self.settings = settings
         self.folder = folder
         self.identity = identity
+        self.inputs = inputs
         self.saved = 0
         self._next_save = math.inf
 
@@ -96,7 +99,7 @@ class Checkpointer:
         before = saved["identity"]
         for what in dict.fromkeys((*self.identity, *before)):
             was, now = (values.get(what, "not set") for values in (before, self.identity))
-            if was != now and not may_change(what):
+            if was != now and what not in self.inputs and not may_change(what):
                 raise UserError(
                     f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
                     f"a new run with init_from=RUN_FOLDER."

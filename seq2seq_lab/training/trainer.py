@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Trainer:
     Args:
         model: the module whose weights are trained and saved.
         validate: evaluates the model at a step and returns metrics by name, with the prefix of the split.
-        folder, identity: see `Checkpointer`.
+        folder, identity, inputs: see `Checkpointer`.
         seed: seed of the dropout masks.
         profile: profiles the steps, or `profiling.no_profile`.
         stop: checked after every step and every batch of a validation.
@@ -63,6 +63,7 @@ class Trainer:
         folder: Path,
         seed: int,
         identity: Mapping[str, str],
+        inputs: Collection[str] = (),
         profile: Profile,
         stop: StopSignals,
         compute: Compute,
@@ -98,7 +99,7 @@ class Trainer:
         )
         self.pending = PendingLosses()
         self.guards = Guards(self.step, self.pending, settings, uniform_loss)
-        self.checkpoints = Checkpointer(self.step, self.pending, settings, folder, identity)
+        self.checkpoints = Checkpointer(self.step, self.pending, settings, folder, identity, inputs)
         self._requests: Callable[[], list[int]] = lambda: [0, 0]  # of the last step
         self._releaser = MemoryReleaser(compute.device)
 
