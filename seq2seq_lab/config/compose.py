@@ -104,6 +104,7 @@ def read_command_line(line: argparse.Namespace) -> Request:
             return Request(inherited, False, [], [])
         if not (line.multirun or first.hydra.mode is RunMode.MULTIRUN):
             refuse_sweeps(overrides)
+            _refuse_other_task(first, overrides)
             composed = replace(check_closed(first, overrides), overrides=_without_hydras(line.overrides))
             return Request(inherited, False, [], [composed])
         cells = expand_cells(first.hydra.sweeper, overrides)
@@ -159,6 +160,12 @@ def compose_job(settings: Sequence[str]) -> Composed:
     node = compose(settings)
     check_hydra(node.hydra)
     overrides = parse_overrides(settings)
+    _refuse_other_task(node, overrides)
+    return check_closed(node, overrides)
+
+
+def _refuse_other_task(node: DictConfig, overrides: Sequence[Override]) -> None:
+    """Raise `UserError` if an experiment and a task are given, and the experiment is for another task."""
     given = {override.key_or_group: str(override.input_line) for override in overrides}
     if {"experiment", "task"} <= given.keys():
         own = compose([given["experiment"]]).hydra.runtime.choices.task
@@ -167,7 +174,6 @@ def compose_job(settings: Sequence[str]) -> Composed:
                 f"{given['task']} cannot be combined with {given['experiment']}, which is for task={own}. Leave one of "
                 f"them out."
             )
-    return check_closed(node, overrides)
 
 
 def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:

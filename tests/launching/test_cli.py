@@ -108,6 +108,10 @@ class MyAttention(Attention):
         ("attention=[dot", ["attention=[dot"]),
         ("attention additive", ["attention=VALUE"]),
         ("attention:additive", ["attention=additive"]),
+        (
+            "experiment=dialogue task=translation",
+            ["task=translation cannot be combined with experiment=dialogue"],
+        ),
         ("gru", ["gru is not a setting. Did you mean encoder=gru?"]),
         ("logger.project=x=y", ["""logger.project="x=y\""""]),
         ("-m model.dropout=interval(0,0.5)", ["model.dropout=interval(0,0.5)", "hydra/sweeper=optuna"]),
