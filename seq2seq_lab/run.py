@@ -270,7 +270,11 @@ def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | N
     result = read_finished_result(folder)
     trainer.compute.ranks.barrier()  # all ranks have read checkpoint and result, which rank 0 may replace
     if result is not None and trainer.done:
-        log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
+        if trainer.state.step < trainer.total:
+            more = f"trainer.patience={trainer.settings.patience} ended it: set a greater value, or null"
+        else:
+            more = "set trainer.max_epochs=N"
+        log.info("The training is complete. To train a finished run longer, %s.", more)
         return result
     if trainer.state.best != origin.checkpoint.name:  # which has just been checked
         trainer.checkpoints.replace_lost_best(trainer.state)

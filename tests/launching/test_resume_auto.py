@@ -95,6 +95,24 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_again(
     assert losses(folder) == losses(whole)
 
 
+def test_a_run_that_patience_has_ended_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("trainer.patience=1", "trainer.max_epochs=9", "optimizer.lr=1e-30")
+    assert command_line.run(*line(tmp_path / "run", *settings)) == 0
+    assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=12") == 0
+    assert "trainer.patience=1 ended it: set a greater value, or null" in capsys.readouterr().out
+
+
+def test_a_finished_run_without_checkpoints_is_kept(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "run"))
+    shutil.rmtree(folder / "checkpoints")
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert command_line.run(*line(folder)) == 0
+    assert "its checkpoints were deleted" in capsys.readouterr().out
+    assert {name: (folder / name).read_bytes() for name in files} == files
+
+
 def test_another_run_is_refused_and_not_changed(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
