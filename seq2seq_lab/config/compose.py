@@ -63,12 +63,30 @@ class Composed:
     @property
     def run_folder(self) -> Path:
         """The output folder of a single run."""
-        return Path(self.node.hydra.run.dir).absolute()
+        return Path(self._resolved("hydra.run.dir")).absolute()
 
     @property
     def job_folder(self) -> Path:
         """The output folder of a job of a multirun."""
-        return Path(self.node.hydra.sweep.dir, self.node.hydra.sweep.subdir)
+        return self.sweep_folder / self._resolved("hydra.sweep.subdir")
+
+    @property
+    def sweep_folder(self) -> Path:
+        """The output folder of a multirun."""
+        return Path(self._resolved("hydra.sweep.dir"))
+
+    def _resolved(self, key: str) -> str:
+        """Return a path of Hydra's section. Raises `UserError` if it refers to something that is not known."""
+        try:
+            return str(OmegaConf.select(self.node, key, throw_on_missing=True))
+        except OmegaConfBaseException as error:
+            section, _, name = key.rpartition(".")
+            text = OmegaConf.to_container(OmegaConf.select(self.node, section), resolve=False)
+            assert isinstance(text, dict)
+            raise UserError(
+                f"{key}={text[name]} cannot be resolved before a job starts: {str(error).splitlines()[0]}. Refer to "
+                f"settings, for example ${{model.name}}, or to the value of a group, ${{hydra.runtime.choices.model}}."
+            ) from error
 
 
 @dataclass(frozen=True)

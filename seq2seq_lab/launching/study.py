@@ -97,7 +97,7 @@ def plan(request: Request) -> Study:
     for job in request.jobs:
         with read_write(job.node):
             job.node.study.name = name
-    folder = Path(node.hydra.sweep.dir)
+    folder = request.jobs[0].sweep_folder
     settings = (f"study.name={name}", f"study.varies=[{','.join(request.varies)}]")
     return Study(folder, settings, len(_read_index_lines(folder)))
 

@@ -53,6 +53,8 @@ class MyAttention(Attention):
         ("+foo=1", ["+foo=1", "seed, "]),
         ("+encoder.hiden_size=3", ["encoder.hiden_size=3", "'hidden_size'", "cell, "]),
         ("encoder.hidden=3", ["encoder.hidden=3", "'encoder.hidden_size'", "cell, "]),
+        ("hydra.run.dir=outputs/${nokey}", ["hydra.run.dir=outputs/${nokey} cannot be resolved", "'nokey'"]),
+        ("-m seed=1,2 hydra.sweep.subdir=${hydra.job.num}", ["hydra.sweep.subdir=${hydra.job.num} cannot"]),
         ("hydra.run.dirr=x", ["hydra.run.dirr=x", "'hydra.run.dir'"]),
         ("~trainer.max_epochs", ["trainer.max_epochs"]),
         ("~attention", ["attention"]),
