@@ -39,6 +39,7 @@ from seq2seq_lab.runtime.device import (
     set_deterministic,
 )
 from seq2seq_lab.runtime.heartbeat import heartbeat
+from seq2seq_lab.runtime.memory import DEVICE, memory_errors
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
@@ -166,7 +167,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     compute, test_compute = prepare_machine(config.trainer, ranks, origin)
     task = build_task(config)
     data = read_data(job, task, compute.ranks)
-    with named_components(config):
+    with named_components(config), memory_errors("the model on the device", None, DEVICE):
         model = initial_model(job, task, compute.ranks).to(compute.device)
     set_threads(job, origin, task=task, model=model, data=data, compute=compute)
     record = start_record(job, origin, data=data, model=model, compute=compute, test_compute=test_compute)

@@ -16,6 +16,9 @@ TRAINING = (
     "Set a smaller task.batch_size or task.max_length, or a greater trainer.micro_batches (parts of a step that are "
     "computed one after another), in a new run; init_from=RUN starts it with the weights of a checkpoint."
 )
+DEVICE = (
+    "End the programs that use the device, or choose another one with trainer.device or CUDA_VISIBLE_DEVICES."
+)
 EVALUATION = "Set a smaller task.eval_batch_size, search.size or task.max_eval_length."
 
 # In the messages of errors that are not `torch.OutOfMemoryError`: of the CPU's allocator, and of CUDA's libraries.

@@ -3,6 +3,7 @@
 import logging
 import os
 import subprocess
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def git_diff() -> str | None:
     top = Path((_run_git("rev-parse", "--show-toplevel") or "").removesuffix("\n"))
     for index, name in enumerate(_untracked()):
         new = None
-        if index < _MOST and (top / name).lstat().st_size <= _LARGEST:
-            new = _run_git("diff", "--no-index", "--", os.devnull, name, folder=top, allowed=(0, 1))
+        with suppress(OSError):  # the file has vanished, or its name is not UTF-8
+            if index < _MOST and (top / name).lstat().st_size <= _LARGEST:
+                new = _run_git("diff", "--no-index", "--", os.devnull, name, folder=top, allowed=(0, 1))
         parts.append(new or f"Untracked, without its content: {name}\n")
     return mask_text("".join(parts))
 

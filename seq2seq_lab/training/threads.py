@@ -18,6 +18,7 @@ from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast, device_name
+from seq2seq_lab.runtime.memory import TRAINING, memory_errors
 from seq2seq_lab.tasks.base import StepInfo, Task, TrainingSplit
 
 log = logging.getLogger(__name__)
@@ -158,9 +159,11 @@ def _training_step(
         share = plan.share(position % plan.steps, 0, 1, micro_batches)
         with torch.random.fork_rng(devices=[]):
             for index in (index for part in share.values() for index in part):
-                with autocast(compute.precision, compute.device):
-                    loss = task.loss(copied, plan.batch(index), StepInfo(0, position))
-                torch.autograd.backward(loss)
+                batch = plan.batch(index)
+                with memory_errors("a training step (trainer.threads=auto)", batch, TRAINING):
+                    with autocast(compute.precision, compute.device):
+                        loss = task.loss(copied, batch, StepInfo(0, position))
+                    torch.autograd.backward(loss)
         copied.zero_grad(set_to_none=True)
 
     return step

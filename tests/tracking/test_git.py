@@ -1,3 +1,4 @@
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,12 @@ def test_untracked_code_is_a_change(package: Path, tmp_path: Path) -> None:
     _run(clone, "apply", str(patch))
     assert (clone / "package" / "new.py").read_text("utf-8") == "learning_rate = 1\n"
     assert (clone / "conf" / "größer.yaml").read_text("utf-8") == "size: 2\n"
+
+
+def test_a_file_without_a_usable_name_is_named_only(package: Path) -> None:
+    _commit(package)
+    (package / os.fsdecode(b"caf\xe9.py")).touch()
+    assert "Untracked, without its content: package/caf\ufffd.py" in (git.git_diff() or "")
 
 
 def test_the_diff_has_no_secrets(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

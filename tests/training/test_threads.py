@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import Precision
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EpochPlan, StepInfo
@@ -75,6 +76,17 @@ def choose(task: SlowWith, model: nn.Module | None = None, folder: Path | None =
         task, model, Data(), micro_batches=1, compute=COMPUTE, file=folder and folder / threads.FILE
     )  # type: ignore[arg-type]
     return torch.get_num_threads()
+
+
+def test_exhausted_memory_is_named() -> None:
+    class Large(SlowWith):
+        def loss(self, model: nn.Module, batch: Tensor, step: StepInfo) -> Tensor:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(
+        UserError, match=r"Out of memory in a training step \(trainer\.threads=auto\).*task\.batch_size"
+    ):
+        choose(Large(1))
 
 
 @pytest.mark.parametrize(("slow", "chosen"), [(1, 2), (2, 1)])
