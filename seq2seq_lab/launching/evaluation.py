@@ -20,7 +20,7 @@ from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder
-from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.base import Declarations, Grouping, Metric
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import baselines, run_report
 from seq2seq_lab.runtime.compute import Compute
@@ -75,12 +75,15 @@ def score(
     splits = [*([data.validation] if validation else []), *data.tests]
     if not splits:
         raise UserError("The data set has no test set. Give --validation, or another data set.")
-    evaluations = []
+    # Which metrics and groups there are depends on what a split has.
+    evaluations, metrics, groupings = [], dict[str, Metric](), dict[str, Grouping]()
     for split in splits:
         precision = validation_precision if split is data.validation else run.precision
         evaluator = task.evaluator(split, run.model, Compute(run.device, precision, ranks), **options)
         evaluations.append((split, evaluator(final=True)))
-        declared = Declarations.of(evaluator.metrics, evaluator.groupings, task.primary)
+        metrics |= {metric.name: metric for metric in evaluator.metrics}
+        groupings |= {grouping.key: grouping for grouping in evaluator.groupings}
+    declared = Declarations.of([*metrics.values()], [*groupings.values()], task.primary)
     if not ranks.main:
         return run.folder, {}
     parent = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "evaluations"

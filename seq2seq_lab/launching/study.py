@@ -41,7 +41,7 @@ from seq2seq_lab.runtime.tables import print_table
 
 INDEX = "index.jsonl"
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
-TAG_LENGTH = 64  # characters that W&B allows
+TAG_LENGTH, NAME_LENGTH = 64, 128  # characters that W&B allows
 SHOWN_JOBS = 5  # in an error message, for each set of changes
 SPLITS = ("val", "test")  # whose primary metric is printed for each job
 
@@ -118,8 +118,8 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 def name_in_logger(node: DictConfig, entry: Entry) -> None:
     """Set the logger's name, group and tags to those of the study, where the logger has them and they are empty."""
     given = {
-        "name": entry.label,
-        "group": node.study.name,
+        "name": entry.label[:NAME_LENGTH],
+        "group": node.study.name[:NAME_LENGTH],
         "tags": [f"{key}={value}"[:TAG_LENGTH] for key, value in entry.varies.items()],
     }
     with read_write(node), open_dict(node):

@@ -1,7 +1,7 @@
 """Advice for a result: the kinds of wrong outputs, and the next steps with their reasons."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,20 @@ def advise(run: Run) -> Iterator[Advice]:
             reading="docs/reliability.md",
         )
     if still_improving(run):
-        epochs = 2 * int(run.settings["trainer.max_epochs"])
+        doubled = [
+            f"{key}={2 * int(value)}"
+            for key in ("trainer.max_epochs", "trainer.max_steps")
+            if (value := run.settings.get(key, "null")).isdigit()
+        ]
         monitor = run.declared.metrics[result["monitor"].removeprefix("val/")].label
         yield Advice(
             f"{monitor} on the validation split was the best at the last validation. Train longer.",
-            training_command(run, f"trainer.max_epochs={epochs}"),
+            training_command(run, *doubled),
         )
     if run.settings.get("attention") == "none" and run.settings.get("task") == "translation":
         yield Advice(
             "This model has no attention. Compare it with one that has.",
-            "python -m seq2seq_lab model=attn",
+            training_command(run, "model=attn", without=("attention", "decoder")),
             "docs/tutorial.md, lesson 1",
         )
     yield from by_group(run)
@@ -74,14 +78,18 @@ def advise(run: Run) -> Iterator[Advice]:
     )
 
 
-def training_command(run: Run, *changes: str) -> str:
-    """Return the command that started the run, with changed settings; empty if its settings are not recorded."""
+def training_command(run: Run, *changes: str, without: Collection[str] = ()) -> str:
+    """Return the command that started the run, with changed settings; empty if its settings are not recorded.
+
+    Args:
+        without: keys of settings to leave out.
+    """
     given = run.recorded["overrides"]
     if given == "unknown":
         return ""
-    kept = {change.partition("=")[0] for change in changes}
+    replaced = {change.partition("=")[0] for change in changes} | {*without}
     words = [] if given == "none" else shlex.split(given)
-    own = [word for word in words if word.partition("=")[0] not in kept]
+    own = [word for word in words if word.partition("=")[0] not in replaced]
     return shlex.join(["python", "-m", "seq2seq_lab", *extensions.option(), *own, *changes])
 
 

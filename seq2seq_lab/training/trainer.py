@@ -141,8 +141,8 @@ class Trainer:
             if state.step and self._validation_due() and state.validated != state.step:
                 epoch = state.epoch + (state.position > 0)  # at position 0, the one before has just ended
                 self._validate(partial(progress.show_validation, state.step, epoch, self._best_score()))
-            elif not state.step:
-                self._snapshot(always=True)
+            else:  # a signal stops a run before the snapshot of its step
+                self._snapshot(always=not state.step)
             while not self.done:
                 start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)

@@ -97,8 +97,22 @@ def test_a_run_that_still_improves_is_to_be_trained_longer(run: Run) -> None:
     first, *_, last = [one.command for one in advice.advise(changed(run, curve(1, 3, 4)))]
     assert first == "python -m seq2seq_lab seed=1 attention=dot trainer.max_epochs=8"
     assert last == "python -m seq2seq_lab trainer.max_epochs=4 attention=dot -m seed=2,3"
+    bounded = changed(run, curve(1, 3, 4))
+    bounded.settings["trainer.max_steps"] = "600"
+    first, *_ = [one.command for one in advice.advise(bounded)]
+    assert first.endswith("trainer.max_epochs=8 trainer.max_steps=1200")
     for values in ((1, 4, 3), (1, 4, 4), (1, 4)):
         assert not advice.still_improving(changed(run, curve(*values)))
+
+
+def test_a_model_with_attention_is_suggested_for_the_same_data(run: Run) -> None:
+    without = changed(run)
+    without.settings |= {"attention": "none", "task": "translation"}
+    without.recorded["overrides"] = (
+        "dataset=multi30k dataset.path=D attention=none decoder=plain model=vanilla"
+    )
+    first, *_ = [one.command for one in advice.advise(without)]
+    assert first == "python -m seq2seq_lab dataset=multi30k dataset.path=D model=attn"
 
 
 def test_without_recorded_settings_no_command_is_made_up(run: Run) -> None:

@@ -420,6 +420,20 @@ def test_a_metric_that_never_changed_is_reported(
     assert warnings == ([message] if message else [])
 
 
+def test_the_snapshot_of_a_step_at_which_a_run_was_stopped_is_written_on_resume(
+    make: Callable[..., Trainer],
+) -> None:
+    taken: list[int] = []
+    stopped, resumed = make(), make()
+    stopped.snapshot = resumed.snapshot = lambda step, always: taken.append(step)
+    interrupt(stopped, "step", 3)
+    with pytest.raises(Preempted):
+        stopped.fit()
+    resumed.load(checkpoint.newest(stopped.checkpoints.folder))
+    resumed.fit()
+    assert sorted({*taken}) == [*range(resumed.total + 1)]
+
+
 def test_patience(make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
     trainer = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=2)
