@@ -411,6 +411,20 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     assert "--validation: this data set has no validation split" in capsys.readouterr().err
 
 
+def test_the_metrics_of_every_test_set_are_declared(tmp_path: Path) -> None:
+    sizes = ("model=transformer", "model.num_heads=2", "model.num_layers=1", "trainer.fast_dev_run=true")
+    run = seq2seq_lab.train([*SETTINGS, *sizes], folder=tmp_path / "run")
+    (tmp_path / "own.tsv").write_text("the king sleeps\tle roi dort\n")
+    (tmp_path / "links").write_text("0-0 1-1 2-2\n")
+    files = f"dataset.test={{a:{tmp_path / 'own.tsv'},b:{tmp_path / 'own.tsv'}}}"
+    result = scored(
+        str(run.folder), "dataset=parallel", files, f"dataset.alignments={{a:{tmp_path / 'links'}}}"
+    )
+    assert "test/aer_layer_1_head_2" in result  # of the first test set
+    assert "test/b/aer_layer_1_head_2" not in result
+    assert "aer_layer_1_head_2" in result["metrics"]["metrics"]
+
+
 def test_ensembles(
     run: seq2seq_lab.LoadedTranslation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
