@@ -322,6 +322,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for run in missing:
                 add_run(run, options.folder / run.name, options.machine)
         else:
+            if wrong := [one for one in options.path if "=" not in one]:
+                raise UserError(f"--path={wrong[0]} has no path. Write --path {wrong[0]}=PATH.")
             paths = dict(one.split("=", 1) for one in options.path)
             left = 60 * options.hours
             for run in missing:

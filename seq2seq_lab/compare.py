@@ -10,6 +10,7 @@ from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, figures, page, table_files, workspace
+from seq2seq_lab.streams import optional_output
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,24 +29,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             attention=options.attention,
             config_dir=options.config_dir,
         )
-        comparison.print_comparison(table)
-        for one in folded(table.skipped):
-            print_visible(f"skipped: {one}", sys.stderr)
-        count = len(folders)
-        title = " and ".join(map(str, folders)) if count < 3 else f"Runs of {count} folders"
-        if options.csv:
-            write(options.csv, table_files.as_csv(table))
-        if options.latex:
-            columns = options.latex_columns.split(",") if options.latex_columns else None
-            latex = table_files.LatexOptions(columns, options.latex_digits, options.latex_caption)
-            write(options.latex, table_files.as_latex(table, latex))
-        if options.html:
-            write(options.html, page.page(table, title))
-        if options.figures:
-            for path in figures.save_figures(table, options.figures):
-                print(f"written: {path}")
-        if options.wandb:
-            print(f"saved: {workspace.save_workspace(table, options.wandb)}")
+        with optional_output():  # the files are the result
+            comparison.print_comparison(table)
+            for one in folded(table.skipped):
+                print_visible(f"skipped: {one}", sys.stderr)
+            count = len(folders)
+            title = " and ".join(map(str, folders)) if count < 3 else f"Runs of {count} folders"
+            if options.csv:
+                write(options.csv, table_files.as_csv(table))
+            if options.latex:
+                columns = options.latex_columns.split(",") if options.latex_columns else None
+                latex = table_files.LatexOptions(columns, options.latex_digits, options.latex_caption)
+                write(options.latex, table_files.as_latex(table, latex))
+            if options.html:
+                write(options.html, page.page(table, title))
+            if options.figures:
+                for path in figures.save_figures(table, options.figures):
+                    print(f"written: {path}")
+            if options.wandb:
+                print(f"saved: {workspace.save_workspace(table, options.wandb)}")
 
 
 def folded(skipped: Sequence[str]) -> list[str]:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
         if isinstance(sys.stdout, io.TextIOWrapper):  # in UTF-8 like the input, on every system
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         predict(options)
 
 

@@ -299,11 +299,13 @@ def occlusion(question: Question, options: Options, how: str = "zero") -> Attrib
     """
     units = len(question.source.is_word)
     chosen = question.inner if how == "removed" else [*range(units)]  # a source keeps its frame
+    scores_TU = np.zeros((question.steps, units))
+    if not chosen:  # an empty source
+        return Attribution(scores_TU)
     removed_NU = np.eye(units, dtype=np.bool_)[chosen]
     with torch.no_grad():
         f_1T = quantity(question.log_probs(question.vectors_SE[None]), question, options)
         f_NT = without(question, options, removed_NU, how)
-    scores_TU = np.zeros((question.steps, units))
     scores_TU[:, chosen] = to_host((f_1T - f_NT).T)
     return Attribution(scores_TU)
 

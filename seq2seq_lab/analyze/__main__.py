@@ -4,6 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from seq2seq_lab.analyze.adversary import add_adversary
 from seq2seq_lab.analyze.aer import add_aer
@@ -14,6 +15,7 @@ from seq2seq_lab.analyze.intervene import add_intervene
 from seq2seq_lab.analyze.measures import add_measures
 from seq2seq_lab.analyze.score import add_score
 from seq2seq_lab.errors import Parser, report_errors
+from seq2seq_lab.streams import optional_output
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,7 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given = sys.argv[1:] if arguments is None else arguments
         options = parser().parse_args(given)
         options.command = shlex.join(["python", "-m", "seq2seq_lab.analyze", *given])
-        options.run(options)
+        # What is printed while the examples are computed must not end the program before it writes its files.
+        writes = any(getattr(options, name, None) for name in ("pictures", "html"))
+        with optional_output() if writes else nullcontext():
+            options.run(options)
 
 
 def parser() -> argparse.ArgumentParser:

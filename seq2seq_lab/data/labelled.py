@@ -214,7 +214,7 @@ def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Itera
             width = width or len(cells)
             if len(cells) != width or max(wanted) >= width:
                 raise UserError(
-                    f"{location}: {len(cells)} columns instead of {max(width, *wanted)}. Correct the row. {remedy}"
+                    f"{location}: {len(cells)} columns instead of {max(width, 1 + max(wanted))}. Correct the row. {remedy}"
                 )
             values = [cells[i] for i in wanted]
         for column, value in zip(columns, values, strict=True):

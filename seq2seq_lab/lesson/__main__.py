@@ -11,6 +11,7 @@ from pathlib import Path
 
 from seq2seq_lab.errors import Parser, UserError, did_you_mean, report_errors
 from seq2seq_lab.lesson.exercises import NAMES
+from seq2seq_lab.streams import optional_output
 
 TIME_LIMIT = 60.0  # seconds; the checks take a few
 
@@ -131,7 +132,8 @@ def grade(options: argparse.Namespace) -> None:
     exercises = [exercise_of(given) for given in options.exercises.split(",")]
     from seq2seq_lab.lesson.grades import grade as grade_folder
 
-    grade_folder(options.folder, exercises, options.time_limit, options.output)
+    with optional_output():  # the points are in files
+        grade_folder(options.folder, exercises, options.time_limit, options.output)
 
 
 if __name__ == "__main__":

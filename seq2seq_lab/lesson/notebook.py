@@ -2,6 +2,7 @@
 
 import json
 import re
+import tokenize
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,12 +68,12 @@ def read_cells(path: Path) -> list[Cell]:
     Raises:
         ValueError: the file is not a notebook.
     """
-    text = path.read_text("utf-8")
     if path.suffix != ".ipynb":
-        return [Cell(str(path), text)]
+        with tokenize.open(path) as file:  # as Python reads it, with a byte order mark or another encoding
+            return [Cell(str(path), file.read())]
     cells = []
     try:
-        for number, cell in enumerate(json.loads(text)["cells"], start=1):
+        for number, cell in enumerate(json.loads(path.read_text("utf-8-sig"))["cells"], start=1):
             if cell["cell_type"] == "code" and CHECK not in cell["metadata"].get("tags", ()):
                 cells.append(Cell(f"{path}, cell {number}", _python("".join(cell["source"]))))
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:

@@ -258,7 +258,8 @@ function drawMaps() {
 
 /* The attention of two runs for an input. */
 function goToAttention(title, runs) {
-  setControl(at("example"), title);
+  at("example").value = data.attention.findIndex((one) => one.title === title); // an option collapses white space
+  at("example").onchange();
   runs.forEach((run, index) => setControl(at("map" + index), data.runs[run]));
   goTo("attention");
 }

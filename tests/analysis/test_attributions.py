@@ -405,6 +405,12 @@ def test_a_method_is_insensitive_if_the_control_is_the_same_model() -> None:
     assert insensitive(means([*explain(questions, methods)])) == {}
 
 
+def test_an_empty_source_has_no_unit_to_remove() -> None:
+    run = demo()
+    one = ask(run.model, run.forced([""], TARGETS[:1]), 0)
+    assert not np.any(attribute(one, ["occlusion_removed"])["occlusion_removed"].scores_TU)
+
+
 def test_every_method_runs_on_the_demo() -> None:
     run = demo()
     one = ask(run.model, run.forced(SOURCES[:1], TARGETS[:1]), 0)

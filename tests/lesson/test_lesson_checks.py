@@ -15,7 +15,7 @@ from mistakes import MISTAKES, code_of
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.lesson import check
 from seq2seq_lab.lesson.__main__ import main
-from seq2seq_lab.lesson.checks import RUNS, properties_of, run_properties
+from seq2seq_lab.lesson.checks import RUNS, execute, properties_of, run_properties
 from seq2seq_lab.lesson.exercises import NAMES
 from seq2seq_lab.lesson.notebook import make_notebook
 from seq2seq_lab.lesson.properties import name_of
@@ -149,6 +149,26 @@ def test_a_notebook_may_have_lines_of_ipython_and_cells_of_the_student(tmp_path:
         notebook["cells"].insert(0, {"cell_type": "code", "metadata": {}, "source": [source]})
     (tmp_path / "mine.ipynb").write_text(json.dumps(notebook))
     assert status_of("check", tmp_path / "mine.ipynb") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("bom.py", b"\xef\xbb\xbfvalue = 'caf\xc3\xa9'\n"),
+        ("coding.py", b"# -*- coding: latin-1 -*-\nvalue = 'caf\xe9'\n"),
+        (
+            "bom.ipynb",
+            b"\xef\xbb\xbf"
+            + json.dumps(
+                {"cells": [{"cell_type": "code", "metadata": {}, "source": ["value = 'caf\u00e9'"]}]}
+            ).encode(),
+        ),
+    ],
+)
+def test_files_of_every_editor_are_read(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    found = execute(tmp_path / name)
+    assert (found.problem, found.names["value"]) == ("", "caf\u00e9")
 
 
 def test_a_file_that_is_not_a_notebook_is_a_failure(

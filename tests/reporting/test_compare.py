@@ -1270,3 +1270,12 @@ def test_the_page_follows_the_direction_of_texts_in_a_browser(
 def test_a_heatmap_has_the_directions_of_its_texts() -> None:
     row = {"columns": ["<sos>", "זה", "<eos>"], "rows": ["this", "<eos>"], "weights": []}
     assert run_page.heatmap_frame(row)["directions"] == ["rtl", "ltr"]
+
+
+@pytest.mark.slow  # starts the program
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that refuses output")
+def test_the_files_are_written_if_the_table_cannot_be_printed(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "seq2seq_lab.compare", "demo", "--csv", str(tmp_path / "table.csv")]
+        subprocess.run(command, stdout=full, check=False)
+    assert "test/bleu" in (tmp_path / "table.csv").read_text("utf-8")

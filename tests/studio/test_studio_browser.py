@@ -1,6 +1,7 @@
 """The page of the studio in a browser: every view by mouse and by keyboard, in a wide and a narrow window."""
 
 import itertools
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -297,16 +298,41 @@ def test_pointing_at_a_word_marks_it_in_the_heatmap(page: Any) -> None:
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_a_run_that_refuses_the_sentence_shows_one_of_its_own(page: Any) -> None:
+    other = "where is the dog?"
+
+    def refuse(route: Any) -> None:
+        body = json.loads(route.request.post_data)
+        if (body["run"], body["sentence"]) == (0, other):
+            route.fulfill(status=202, body="Choose another.")
+        else:
+            route.continue_()
+
+    page.route("**/api/trace", refuse)
+    page.select_option("#run", "1")
+    page.wait_for_selector("#facts:has-text('random')")
+    ask(page, other)
+    page.select_option("#run", "0")
+    page.wait_for_selector("#facts:has-text('demo')")
+    assert page.input_value("#run") == "0"
+    assert page.input_value("#sentence") not in ("", other)
+    assert not page.is_visible("#problem")
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
 def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
-    demo().show([SENTENCE, "where is the dog?"]).save(tmp_path / "saved.html")
+    spaced = "where  is the dog?"  # an option without a value has its white space collapsed
+    demo().show([SENTENCE, spaced]).save(tmp_path / "saved.html")
     first = output(page)
     saved = page.context.new_page()
     saved.goto((tmp_path / "saved.html").as_uri())
     saved.wait_for_selector("#words svg")
     assert output(saved) == first
-    saved.select_option("#saved", "where is the dog?")
+    saved.select_option("#saved", index=1)
     settled(saved)
     assert output(saved) != first
+    assert saved.input_value("#saved") == spaced
+    assert not saved.is_visible("#problem")
     assert not saved.is_visible("#undo >> xpath=ancestor::main")
     saved.close()
 

@@ -13,14 +13,16 @@ const versions = []; // the versions of the sentence, and the one that is shown
 let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {};
 
 const shown = () => versions[now];
-const isSized = (search) => search === "beam" || search === "sampling", sizeOf = ({ search, size }) => isSized(search) ? size : null;
+const isSized = (search) => ["beam", "sampling"].includes(search), sizeOf = ({ search, size }) => isSized(search) ? size : null;
 const bodyOf = (version) => ({ run: version.run, sentence: version.sentence, search: version.search, size: sizeOf(version), prefix: version.prefix, change: version.change });
 
 /* ---- versions: a new one, back and forth */
 
+/* Whether the answer was not refused. */
 async function go(changes, label) {
   const version = { ...(shown() ?? { run: 0, other: null, search: "own", size: 5, prefix: [], change: null }), ...changes, label };
-  await show(version, () => {
+  if (version.other === version.run) version.other = null;
+  return show(version, () => {
     versions.splice(now + 1);
     now = versions.push(version) - 1;
   });
@@ -28,10 +30,10 @@ async function go(changes, label) {
 
 async function show(version, accept) {
   const mine = ++newest;
-  document.body.setAttribute("aria-busy", "true");
+  document.body.setAttribute("aria-busy", true);
   try {
     const answer = await ask("trace", bodyOf(version)), links = await goldLinks(version, answer);
-    if (mine !== newest) return;
+    if (mine !== newest) return true;
     accept();
     traced = answer;
     gold = links;
@@ -39,6 +41,7 @@ async function show(version, accept) {
     problem("");
     step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
     keepFocus(draw);
+    return true;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     problem(error.message);
@@ -57,12 +60,11 @@ async function goldLinks({ run, sentence }, answer) {
   const body = { run, sentence }, output = answer.outputs[0];
   if (!output?.attention || !live && !hasAnswer("gold", body)) return [];
   const known = await ask("gold", body);
-  return known && known.tokens.every((text, i) => text === output.tokens[i]?.text) ? known.links : [];
+  return known?.tokens.every((text, i) => text === output.tokens[i]?.text) ? known.links : [];
 }
 
 function back(to) {
-  if (to < 0 || to >= versions.length) return;
-  show(versions[to], () => { now = to; });
+  if (versions[to]) show(versions[to], () => { now = to; });
 }
 
 const best = () => traced.outputs[0];
@@ -210,7 +212,7 @@ function historyList() {
   at("history").replaceChildren(...versions.map((version, index) => {
     const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.other === version.other && before.logProb !== null && version.logProb !== null && version.logProb !== undefined;
     const made = button(`${short(version.label)}${same ? `, Δ log p ${signed(version.logProb - before.logProb)}` : ""}`, () => back(index));
-    if (index === now) made.setAttribute("aria-current", "true");
+    if (index === now) made.setAttribute("aria-current", true);
     return element("li", {}, made);
   }));
 }
@@ -241,20 +243,17 @@ function readAddress() {
 
 /* The command that prints what the page shows. */
 function command() {
-  const { run, sentence, prefix, change, search, size } = shown(), python = (value) => JSON.stringify(value).replace(/:null/g, ": None").replace(/:true/g, ": True").replace(/:false/g, ": False");
-  const more = [`search=${python((runs[run].searches?.[search] ?? []).map((one) => one.replace("{}", size)))}`, ...(prefix.length ? [`prefix=${python(prefix)}`] : []), ...(change ? [`change=${python(change)}`] : [])];
-  const code = `import json, seq2seq_lab; run = seq2seq_lab.load(${python(runs[run].folder)}); print(json.dumps(run.trace(${python(sentence)}, ${more.join(", ")}).as_json()))`;
+  const { run, sentence, prefix, change, search, size } = shown(), text = JSON.stringify;
+  const more = { search: (runs[run].searches?.[search] ?? []).map((one) => one.replace("{}", size)), ...(prefix.length && { prefix }), ...(change && { change }) };
+  const code = `import json, seq2seq_lab; run = seq2seq_lab.load(${text(runs[run].folder)}); print(json.dumps(run.trace(${text(sentence)}, **json.loads(${text(text(more))})).as_json()))`;
   return `python -c '${code.replaceAll("'", "'\\''")}'`;
 }
 
 function exports() {
-  const copied = (name, textOf) => {
-    const made = button(name, async () => {
-      await navigator.clipboard.writeText(textOf());
-      made.textContent = "copied";
-    });
-    return made;
-  };
+  const copied = (name, textOf) => button(name, async ({ target }) => {
+    await navigator.clipboard.writeText(textOf());
+    target.textContent = "copied";
+  });
   const figure = (id) => () => fileOf(at(id).querySelector("svg[role=group]"));
   const rows = [["words", figure("words")], ["search", figure("tree")], ["attention", () => maps.attention.svg(best().text)]].map(([name, svgOf]) => {
     const bar = savingBar(`studio_${name}`, svgOf);
@@ -262,7 +261,7 @@ function exports() {
     bar.prepend(element("span", { textContent: `${name}:` }));
     return bar;
   });
-  const several = element("textarea", { ariaLabel: "sentences, one a line", dir: "auto" }), save = button("save as one page", async () => {
+  const several = element("textarea", { ariaLabel: "one sentence a line", dir: "auto" }), save = button("save as one page", async () => {
     try {
       const { run, other, search } = shown(), sentences = several.value.split("\n").filter((one) => one.trim());
       download(await askPage("export", { run, other, search, size: sizeOf(shown()), sentences }), "studio.html");
@@ -272,7 +271,7 @@ function exports() {
     }
   });
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
-  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "At most 20 lines." })));
+  const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "at most 20 lines" })));
   part.ontoggle = () => { if (!several.value) several.value = known(); };
   at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), copied("copy as command", command)), ...rows, part);
 }
@@ -289,12 +288,16 @@ function controls() {
   at("ask").onsubmit = (event) => {
     event.preventDefault();
     const sentence = at("sentence").value;
-    go(fresh({ search: at("search").value, size: Math.max(1, Number(at("size").value) || 1) }), `“${sentence}”`);
+    go(fresh({ search: at("search").value, size: Math.max(1, at("size").value) }), `“${sentence}”`);
   };
-  at("run").onchange = () => go(fresh({ run: Number(at("run").value), ...(!runs[at("run").value].searches && { search: "own" }) }), `run ${runs[at("run").value].name}`).then(refill);
+  at("run").onchange = async () => {
+    const run = Number(at("run").value), { name, first, searches } = runs[run], changes = fresh({ run, ...(!searches && { search: "own" }) });
+    await go(changes, `run ${name}`) || await go({ ...changes, ...first }, `run ${name}`);
+    refill();
+  };
   at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(refill);
   at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
-  at("size").onchange = () => go({ size: Math.max(1, Number(at("size").value) || 1) }, `size ${at("size").value}`);
+  at("size").onchange = () => go({ size: Math.max(1, at("size").value) }, `size ${at("size").value}`);
   at("undo").onclick = () => back(now - 1);
   at("redo").onclick = () => back(now + 1);
   at("examples").ontoggle = refill;
@@ -332,7 +335,7 @@ async function start() {
   if (!live) {
     at("saved").hidden = false;
     at("sentence").hidden = true;
-    at("saved").replaceChildren(...saved.sentences.map((text) => element("option", { textContent: text })));
+    at("saved").replaceChildren(...saved.sentences.map((text) => element("option", { value: text, textContent: text })));
     at("saved").onchange = () => go({ sentence: at("saved").value, step: 0 }, `“${at("saved").value}”`);
   }
   if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });

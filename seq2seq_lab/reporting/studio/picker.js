@@ -28,6 +28,7 @@ export async function showPicker(container, run, other, go) {
   const orders = Object.entries(ORDERS).filter(([name]) => !(name === "aer" && !has(AER)) && !(name === "loops" && !has(LOOP)) && !(name === "differ" && !second));
   const phenomena = [...new Set(rows.flatMap((row) => row[PHENOMENA].split(",").map((one) => one.trim()).filter(Boolean)))].sort();
   if (!orders.some(([name]) => name === wanted.order)) wanted.order = "score";
+  if (!phenomena.includes(wanted.phenomenon)) wanted.phenomenon = "";
   const list = element("div", { className: "limited" }), count = element("p", { className: "note" });
   function show() {
     const text = wanted.text.toLowerCase(), order = wanted.order === "differ" ? gap : ORDERS[wanted.order][1];
