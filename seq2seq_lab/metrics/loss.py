@@ -84,6 +84,13 @@ class LossOverPadding(MeanLoss):
         self.name = "loss_over_padding"
         self.batch_size = batch_size
 
+    def unavailable(self, outputs: Losses) -> str | None:
+        """See `Metric.unavailable`."""
+        references = getattr(outputs, "references", None)
+        if references is not None and len(references.pairs) < len(references):
+            return "with task.multi_reference=true the losses of several targets are one row"
+        return None
+
     def rows(self, outputs: Losses) -> Array:
         """See `Metric.rows`."""
         losses, tokens = super().rows(outputs).T

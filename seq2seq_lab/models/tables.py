@@ -93,13 +93,22 @@ def check_tables(config: Config, joint: bool) -> None:
 
 
 def check_vectors(config: Config) -> None:
-    """Refuse files of pretrained vectors whose size is not the table's.
+    """Refuse files of pretrained vectors whose size is not the table's, and those of a side that has no table.
 
     Raises:
-        UserError: the sizes differ, or a file cannot be read.
+        UserError: the sizes differ, a file cannot be read, or the task has no text on a side.
     """
+    kind = None if config.encoder is None else locate("encoder", config.encoder, KINDS)
+    absent = {
+        "source": getattr(kind, "source", None) in ("images", "features"),
+        "target": config.decoder is None,
+    }
     for side, table in vars(config.embedding).items():
         key = f"embedding.{side}"
+        if absent[side] and (table.path or table.frozen):
+            raise UserError(
+                f"{key}={vars(table)} is not allowed: the task has no text on this side. Leave {key} out."
+            )
         if table.path is not None and (size := vector_size(Path(table.path), f"{key}.path")) != table.size:
             raise UserError(
                 f"{key}.size={table.size}: the vectors of {key}.path={table.path} have size {size}. Set "

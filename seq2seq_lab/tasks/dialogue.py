@@ -8,6 +8,7 @@ from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.dialogue import Dialogue, DialogueCorpus, DialogueText
 from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
@@ -82,6 +83,15 @@ class DialogueTask(TranslationTask):
             Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),
             BY_PHENOMENON,
         )
+
+    def check(self) -> None:
+        super().check()
+        if self.parts.source_types:
+            # The unknown words of each turn are numbered from the same type.
+            raise UserError(
+                f"readout.copied_words={self.parts.source_types} is not allowed with dialogues, whose turns are tokenized "
+                f"one by one. Set readout.copied_words=0."
+            )
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         self.initial_tokenizers = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from seq2seq_lab.metrics.loss import LossOverPadding, MeanLoss, Perplexity, perplexity
+from seq2seq_lab.metrics.texts import References
 
 
 def test_losses_of_several_processes_are_averaged_over_all_units() -> None:
@@ -21,6 +22,12 @@ def test_a_loss_over_padding_is_the_mean_over_the_positions_of_each_batch() -> N
     outputs = SimpleNamespace(losses={"teacher_forced": np.array([[6.0, 2], [3.0, 5], [4.0, 3]])})
     metric = LossOverPadding(batch_size=2)
     assert metric.value(metric.rows(outputs).sum(0)) == 13 / (2 * 5 + 1 * 3)
+
+
+def test_a_loss_over_padding_needs_a_row_for_each_target() -> None:
+    for multiple in (False, True):
+        outputs = SimpleNamespace(references=References(["a", "b"], ["x", "x"], multiple))
+        assert (LossOverPadding(batch_size=2).unavailable(outputs) is not None) == multiple
 
 
 def test_perplexity() -> None:

@@ -448,6 +448,22 @@ def test_what_does_not_fit_is_refused(
     assert key in capsys.readouterr().err
 
 
+def test_vectors_of_the_words_of_captions_are_read(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text(f"small {' '.join(['2.0'] * 8)}\n")
+    settings = (f"embedding.target.path={tmp_path / 'vectors.txt'}", "embedding.target.frozen=true")
+    run = seq2seq_lab.train([*SMALL, *settings, "trainer.fast_dev_run=true"], tmp_path / "run")
+    row = run.model.target_embedding.weight[run.task.tokenizer.encode(["small"])[0][0]]
+    torch.testing.assert_close(row * run.model.target_dropout.scale, torch.full((8,), 2.0))
+
+
+def test_other_data_do_not_change_the_limit_of_the_search(whole: Path, tmp_path: Path) -> None:
+    own = seq2seq_lab.load(whole).task.longest
+    task = seq2seq_lab.load(whole, changes=["dataset.max_shapes=1", "dataset.seed=5"]).task
+    task.evaluation_data(tmp_path, whole)
+    assert max(len(ids) for ids in task.tokenizer.encode(task.corpus.train.captions)) < own
+    assert task.longest == own
+
+
 def test_captions_with_more_tokens_are_left_out_of_the_training(caplog: pytest.LogCaptureFixture) -> None:
     lengths = torch.tensor([3, 5, 2])
     with caplog.at_level("INFO"):

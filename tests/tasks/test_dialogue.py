@@ -258,6 +258,7 @@ def test_programs_open_a_run_of_dialogues(
         ("encoder.outputs=utterances", "encoder.outputs=utterances"),
         ("task.length_bounds=[3]", "task.length_bounds"),
         ("+task.samples=3", "task.samples"),
+        ("readout=pointer tokenizer.joint=true encoder=bigru", "readout.copied_words"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -55,6 +55,14 @@ def test_words_of_the_vectors_are_known_in_new_texts(
         assert torch.equal(table[tokenizer.encode([word])[0][0]], vector)
 
 
+@pytest.mark.parametrize("setting", ["embedding.target.path=vectors.txt", "embedding.target.frozen=true"])
+def test_vectors_of_a_side_without_text_are_refused(
+    setting: str, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(*LINE, *files, setting, f"hydra.run.dir={tmp_path / 'run'}") == 2
+    assert "embedding.target" in capsys.readouterr().err
+
+
 def test_a_run_resumes_and_opens_without_the_file(files: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run = seq2seq_lab.train([*LINE, *files, "task.vector_words=all"], folder)

@@ -104,6 +104,7 @@ def _digest(text: str) -> str:
 
 @cache
 def _code() -> str:
-    """Return a hash of the code that generates."""
-    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(corpus.__file__)]
+    """Return a hash of the code and the words that generate."""
+    folder = Path(__file__).parent
+    files = [*sorted(folder.glob("*.py")), folder / "lexicon.txt", Path(corpus.__file__)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -51,6 +51,7 @@ from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
+from seq2seq_lab.tasks.vectors import load_vectors
 
 NAME = "target"  # of the tokenizer's files
 ENCODERS = {"images": "convolutional", "features": "features encoder.feature_size=D"}  # by what they encode
@@ -162,8 +163,9 @@ class CaptionTask(Task):
             self.open(saved)
         self.tokens = {name: self._tokenize(pairs, name) for name, pairs in corpus.splits.items()}
         train = self._training_examples(corpus.train)
-        self.source, self.shape = source_of(self.parts.dataset()), corpus.train.images.shape[1:]
-        self.longest = train.longest
+        if saved is None:  # a saved run keeps its own: the longest caption limits the search
+            self.source, self.shape = source_of(self.parts.dataset()), corpus.train.images.shape[1:]
+            self.longest = train.longest
         texts = {name: pairs for name, pairs in corpus.splits.items() if name != "train"}
         examples = {name: self._examples(pairs, self.tokens[name]) for name, pairs in texts.items()}
         validation, *tests = evaluation_splits(
@@ -243,6 +245,16 @@ class CaptionTask(Task):
         if torch.get_default_device().type != "meta":  # without memory there is nothing to encode
             self.grid = grid_of(model, self.source, self.shape)
         return model
+
+    def load_pretrained(self, model: Seq2Seq) -> None:
+        load_vectors(
+            self.parts,
+            "target",
+            model.target_embedding,
+            scale=model.target_dropout.scale,
+            tokenizer=self.tokenizer,
+            tokens=self.tokens["train"].tokens,
+        )
 
     def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
