@@ -181,6 +181,10 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     ]
     if not job.resume:
         check_monitor(task, monitor, data.validation, model, compute=compute, stop=stop)
+        if config.metric and hasattr(
+            data.validation, "first"
+        ):  # those of another task are refused before training
+            task.evaluator(data.validation.first(FEW), model, compute)(final=True)
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(

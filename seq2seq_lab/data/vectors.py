@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, find_file, read_lines
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER
@@ -81,7 +82,7 @@ def vector_size(path: Path, key: str) -> int:
     raise UserError(f"{key}={path}: the file is empty. {_REMEDY}")
 
 
-def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
+def read_vectors(path: Path, key: str, types: Sequence[str], case: str | None = None) -> WordVectors:
     """Read the vectors of a vocabulary's types from a file. Only these are kept in memory.
 
     The exact type is preferred to the type without joiners, and that to its lowercase form, in any order in the file. Of
@@ -91,12 +92,13 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
 
     Args:
         types: the names of all ids, as `Tokenizer.tokens` returns them or with the joiners "￭" of word and spaCy tokens.
+        case: the language whose rules for lower case are used; None: those of most languages.
 
     Raises:
         UserError: the file cannot be read, a line has a different number of values or is not UTF-8, a value is not a finite
             number, or no type has a vector.
     """
-    wanted = _wanted(types)
+    wanted = _wanted(types, case)
     vectors_VD = torch.zeros(len(types), vector_size(path, key))
     rank_of: dict[int, int] = {}
     examples: list[str] = []
@@ -227,18 +229,18 @@ def coverage(words: WordVectors, count_V: Tensor) -> Coverage:
     )
 
 
-def _wanted(types: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+def _wanted(types: Sequence[str], case: str | None) -> dict[str, list[tuple[int, int]]]:
     """Return, for each word to look for, the types that may use its vector, with its rank: 0 is the type itself."""
     byte_level = _BYTE in types
     wanted: dict[str, list[tuple[int, int]]] = {}
     for i, name in enumerate(types):
         if i >= len(SPECIALS):
-            for rank, form in enumerate(_forms(name, byte_level)):
+            for rank, form in enumerate(_forms(name, byte_level, case)):
                 wanted.setdefault(form, []).append((i, rank))
     return wanted
 
 
-def _forms(name: str, byte_level: bool) -> list[str]:
+def _forms(name: str, byte_level: bool, case: str | None) -> list[str]:
     """Return the words whose vector a type may use, the preferred first."""
     if byte_level:
         if name and is_letter(name[0]):
@@ -246,7 +248,7 @@ def _forms(name: str, byte_level: bool) -> list[str]:
         bare = name.removeprefix(_SPACE)
     else:
         bare = name.removeprefix(JOINER).removesuffix(JOINER).replace(ESCAPED_JOINER, JOINER)
-    return list(dict.fromkeys(form for form in (name, bare, bare.lower()) if form))
+    return list(dict.fromkeys(form for form in (name, bare, lowercase(bare, case)) if form))
 
 
 def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str]]:

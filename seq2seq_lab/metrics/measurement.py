@@ -117,7 +117,15 @@ def measure(
 
 
 def _rows(metric: Metric, outputs: Any, examples: int) -> Array:
-    rows = np.asarray(metric.rows(outputs))
+    try:
+        rows = np.asarray(metric.rows(outputs))
+    except AttributeError as error:
+        if error.obj is not outputs:
+            raise
+        raise UserError(
+            f"metric {metric.name} needs outputs with {error.name!r}, which this task does not have. Leave it out, or "
+            f"choose another one."
+        ) from error
     if rows.ndim != 2 or rows.dtype.kind not in "bif" or (metric.per_example and len(rows) != examples):
         allowed = f"[{examples}, K]" if metric.per_example else "[N, K]"
         raise UserError(

@@ -174,7 +174,10 @@ class LabelledTask(TextTask):
         return fitted
 
     def model(self) -> Any:
-        return self.build(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
+        model = self.build(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
+        for name, ids in getattr(self, "tokens", {}).items():  # none in a run that is opened
+            model.encoder.check_length(int(ids.lengths.max()), f"A text of {name}")
+        return model
 
     def describe(self) -> None:
         """Print counts of each split: labels of each class, dropped duplicates, unknown tokens, texts of the pretraining."""

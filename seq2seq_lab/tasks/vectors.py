@@ -70,7 +70,7 @@ def load_vectors(
     if path is not None:
         assert embedding is not None
         size = len(embedding.weight)
-        words = read_vectors(path, key, tokenizer.tokens(range(size)))
+        words = read_vectors(path, key, tokenizer.tokens(range(size)), tokenizer.case or None)
         embedding.load_vectors(words, scale)
         covered = coverage(words, tokens.where(tokens < size, UNK).bincount(minlength=size))
         log.info("%s: %s have a vector in %s.", key, covered, path)

@@ -46,6 +46,12 @@ def found(path: Path, types: list[str]) -> dict[str, list[float]]:
     return {types[i]: words.vectors_VD[i].tolist() for i in words.found_V.nonzero().flatten().tolist()}
 
 
+def test_lower_case_is_that_of_the_language(tmp_path: Path) -> None:
+    path = write(tmp_path, "isparta 1 2\n\u0131sparta 3 4\n")
+    for case, vector in ((None, [1, 2]), ("tr", [3, 4])):
+        assert read_vectors(path, KEY, vocabulary("Isparta"), case).vectors_VD[-1].tolist() == vector
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

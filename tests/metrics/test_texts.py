@@ -445,3 +445,5 @@ def test_exact_match() -> None:
     rows = ExactMatch().rows(outputs_of(["e", "c", "D", "x"], references))
     assert rows.tolist() == [[1, 1], [1, 1], [0, 1]]
     assert ExactMatch().value(rows.sum(0)) == pytest.approx(2 / 3)
+    spaced = References(["a  b ", "c"])  # a tokenizer writes single spaces
+    assert ExactMatch().rows(outputs_of(["a b", "c d"], spaced))[:, 0].tolist() == [1, 0]

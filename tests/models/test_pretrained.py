@@ -312,6 +312,20 @@ def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int],
     encoder.encode(batch_of([[4] * 4], [[4]]), encoder.embed)
 
 
+def test_a_text_to_classify_that_is_too_long_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bert = save_tiny_bert(tmp_path / "bert", max_position_embeddings=20)
+    for name in ("train", "validation", "test"):
+        long = "the dog " * (9 if name == "test" else 1)
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{long}\t{label}\n" for label in ("yes", "no")))
+    files = [f"dataset.{name}={tmp_path / name}.tsv" for name in ("train", "validation", "test")]
+    line = ("task=classification", "dataset=labelled", "dataset.columns=[1,2]", "encoder=pretrained")
+    settings = (f"encoder.path={bert}", "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
+    assert command_line.run(*line, *files, *settings) == 2
+    assert "A text of test has " in capsys.readouterr().err
+
+
 def test_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"seq2seq_lab\[pretrained\]"):

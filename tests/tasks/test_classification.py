@@ -319,6 +319,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("pooling=last attention=additive", "pooling=last"),
         ("dataset=grammar", "task=classification"),
         ("tokenizer=bpe_dropout", "tokenizer.dropout"),
+        ("metric=wer", "metric wer needs outputs with 'scored'"),
     ],
 )
 def test_what_does_not_fit_is_refused(setting: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
