@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seq2seq_lab import api
 from seq2seq_lab.config.run_folders import named_folder
-from seq2seq_lab.errors import Parser, print_visible, report_errors
+from seq2seq_lab.errors import Parser, print_visible, report_errors, require
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, figures, page, table_files, workspace
 from seq2seq_lab.streams import optional_output
@@ -17,6 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write the files that the options name."""
     with report_errors():
         options = parser().parse_args(arguments)
+        for name in ("latex_columns", "latex_digits", "latex_caption"):
+            value = getattr(options, name)
+            used = value is None or options.latex is not None
+            require(used, f"--{name.replace('_', '-')}", value, "only with --latex=FILE")
         folders = [named_folder(folder) for folder in options.folders]
         table = api.compare(
             folders,

@@ -37,6 +37,7 @@ OPTIONS = {
     "count": None,
     "log_probs": False,
 }
+OF_FILES = ("alignments", "attention", "light", "attention_maps", "log_probs")  # not at the prompt
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -172,10 +173,10 @@ def predict(options: argparse.Namespace) -> None:
             raise UserError("No file is given. Name one or more files after the run folder.")
         write_outputs(run, iter(files), options)
     elif files or options.count is None:
-        if not files and sys.stdin.isatty():
-            prompt(run, options)
-            return
         longest = run.longest_input if options.max_tokens is None else options.max_tokens
+        if not files and sys.stdin.isatty():
+            prompt(run, options, longest)
+            return
         write_outputs(run, read_inputs(run, files, longest), options)
     else:
         write_outputs(run, iter([""]), options)
@@ -332,10 +333,22 @@ def test_input(run: Any) -> str:
     return min((row["input"] for row in read.examples[:SHOWN_OUTPUTS]), key=len, default="")
 
 
-def prompt(run: Any, options: argparse.Namespace) -> None:
-    """Answer lines typed at a prompt with all outputs of the search and their attention, until the end of input."""
+def prompt(run: Any, options: argparse.Namespace, longest: int) -> None:
+    """Answer lines typed at a prompt with all outputs of the search and their attention, until the end of input.
+
+    Args:
+        longest: the largest number of tokens of a line.
+
+    Raises:
+        UserError: an option is for files only.
+    """
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
+    for name in given_options(options):
+        if name in OF_FILES:
+            raise UserError(
+                f"{flag(name)} is for files and standard input. Name a file, or leave it out at a terminal."
+            )
     print_prose("Type one line of text. Ctrl-D ends the program.")
     if text := test_input(run):
         print_prose(f"The model knows the words of its training data. A text of the test set: {text}")
@@ -349,7 +362,7 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
         if not line.strip():
             continue
         try:
-            run.check_input(line, "The line", run.longest_input)
+            run.check_input(line, "The line", longest)
             (outputs,) = run.nbest([line], first=index, **arguments)
         except UserError as error:
             print_visible(f"error: {error}")

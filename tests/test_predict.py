@@ -312,6 +312,19 @@ def test_the_maps_are_those_of_the_printed_translation(
     ]
 
 
+@pytest.mark.parametrize("option", ["--alignments", "--attention=a.png"])
+def test_an_option_of_files_is_refused_at_the_prompt(
+    option: str,
+    run: seq2seq_lab.LoadedTranslation,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        predict.main([str(run.folder), option])
+    assert f"{option.partition('=')[0]} is for files" in capsys.readouterr().err
+
+
 def test_the_prompt(run: seq2seq_lab.LoadedTranslation) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "seq2seq_lab.predict", str(run.folder), "--precision=fp32"]

@@ -52,6 +52,9 @@ def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[L
         raise UserError("align needs a run with text as its source.")
     if extraction.method != "attention":
         require(extraction.reading == "emit", "--reading", extraction.reading, "emit, except for attention")
+        for name in ("layer", "head"):
+            value = getattr(extraction, name)
+            require(value is None, f"--{name}", value, "left out, except for attention")
         return [_by_attribution(model, forced, i, extraction) for i in range(len(forced.targets))]
     found: dict[int, set[Link]] = {}
     for index, weights_BTS in attention_of_batches(model, forced, extraction):

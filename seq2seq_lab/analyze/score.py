@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from seq2seq_lab.analyze.common import add_question, numbered, pairs
-from seq2seq_lab.errors import UserError, print_visible
+from seq2seq_lab.errors import UserError, print_visible, require
 from seq2seq_lab.evaluate import open_run
 
 
@@ -48,6 +48,7 @@ def score(options: argparse.Namespace) -> None:
     Raises:
         UserError: the files do not match, or an n-best list is malformed.
     """
+    require(not options.nbest or options.format == "text", "--format", options.format, "text with --nbest")
     run = open_run(options, [])
     if options.nbest:
         rerank(run, options)

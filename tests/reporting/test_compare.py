@@ -825,6 +825,8 @@ def test_bold_face_columns_digits_and_caption_of_latex(study: Path, tmp_path: Pa
         main([str(study), "--latex", str(tmp_path / "t.tex"), "--latex-columns", "bleo"])
     with pytest.raises(SystemExit):
         main([str(study), "--latex", str(tmp_path / "t.tex"), "--latex-digits", "-1"])
+    with pytest.raises(SystemExit):
+        main([str(study), "--latex-digits", "2"])
 
 
 def test_every_spread_of_a_table_has_a_word(study: Path) -> None:
