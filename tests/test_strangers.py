@@ -184,7 +184,7 @@ def test_a_run_is_resumed_with_files_that_were_moved_but_not_with_others(
     )
     (tmp_path / "old").rename(tmp_path / "new")
     given = files(tmp_path / "new")
-    if several:  # each file is a setting of its own
+    if several:  # each file is a separate setting
         given = [
             f"dataset.{name}.{index}={tmp_path / f'new/{name}.{side}'}"
             for name in ("train", "validation", "test")

@@ -193,7 +193,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         texts = [MISSING if value is None else f"{value:,.0f}" for value in values]
         add(label, "fact", EVERY, texts, values)
     for aspect in ("data", *ASPECTS):
-        if aspect in table.groups[0].varies:  # a column of its own
+        if aspect in table.groups[0].varies:  # it has a column already
             continue
         texts = [run.recorded[aspect] for run in runs]
         add(aspect, "fact", DIFFERING if len(set(texts)) > 1 else EVERY, texts, texts)

@@ -298,7 +298,7 @@ def test_pointing_at_a_word_marks_it_in_the_heatmap(page: Any) -> None:
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)
-def test_a_run_that_refuses_the_sentence_shows_one_of_its_own(page: Any) -> None:
+def test_a_run_that_refuses_the_sentence_shows_a_test_sentence(page: Any) -> None:
     other = "where is the dog?"
 
     def refuse(route: Any) -> None:
