@@ -270,7 +270,7 @@ def _cells_of_generalization(start: str) -> Iterator[Cell]:
     for name, seeds in SCAN.items():
         split = name.split()[-1]
         path = " dataset.path=COMMANDS" if split == "simple" else ""
-        for model, minutes in (("scan_lstm", 25), ("scan_gru", 26), ("scan_attn", 8)):
+        for model, minutes in (("scan_lstm", 25), ("scan_gru", 26), ("scan_attn", 3)):
             command = f"{start} experiment={model} dataset.split={split}{path}"
             yield Cell(name, command, minutes, seeds=(*range(1, seeds + 1),))
 
