@@ -104,7 +104,7 @@ def test_an_error_in_the_function_names_its_line_and_does_not_end_the_checks(
         ("def bleu(:", "SyntaxError"),
         ("import math\nmath.sqrt(-1)\n", "ValueError in line 2"),
         ("raise SystemExit(0)", "SystemExit in line 1"),
-        ("\udcff", "UnicodeDecodeError"),
+        ("\udcff", "SyntaxError"),
     ],
 )
 def test_a_file_that_does_not_run_is_a_failure(
