@@ -140,7 +140,9 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
             f"significantly worse (p > {LEVEL})."
         )
         caption = _latex(
-            " ".join([options.caption, note(replace(table, distances={})), bold, *(f"{text}." for text in below)]).strip()
+            " ".join(
+                [options.caption, note(replace(table, distances={})), bold, *(f"{text}." for text in below)]
+            ).strip()
         )
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []
@@ -169,5 +171,12 @@ def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:
 def _latex(text: str) -> str:
     special: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
-    special |= {"±": r"$\pm$", "–": "--", "|": r"\textbar{}", "−": "$-$", "×": r"$\times$", "→": r"$\rightarrow$"}
+    special |= {
+        "±": r"$\pm$",
+        "–": "--",
+        "|": r"\textbar{}",
+        "−": "$-$",
+        "×": r"$\times$",
+        "→": r"$\rightarrow$",
+    }
     return text.translate(str.maketrans(special))
