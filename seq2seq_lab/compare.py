@@ -21,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             value = getattr(options, name)
             used = value is None or options.latex is not None
             require(used, f"--{name.replace('_', '-')}", value, "only with --latex=FILE")
+        digits = options.latex_digits
+        require(digits is None or digits >= 0, "--latex-digits", digits, "0 or more")
         folders = [named_folder(folder) for folder in options.folders]
         table = api.compare(
             folders,

@@ -181,10 +181,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     ]
     if not job.resume:
         check_monitor(task, monitor, data.validation, model, compute=compute, stop=stop)
-        if config.metric and hasattr(
-            data.validation, "first"
-        ):  # those of another task are refused before training
-            task.evaluator(data.validation.first(FEW), model, compute)(final=True)
+        if config.metric:
+            check_added_metrics(task, data.validation, model, compute)
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(
@@ -243,6 +241,17 @@ def check_monitor(
     require_monitored(f"val/{monitor.name}", values)
 
 
+def check_added_metrics(task: Task, validation: Any, model: nn.Module, compute: Compute) -> None:
+    """Refuse a metric of another task before training: compute all metrics for a few examples.
+
+    Raises:
+        UserError: names the metric and what it needs.
+    """
+    if hasattr(validation, "first"):
+        names = [metric.name for metric in task.metrics]
+        task.evaluator(validation.first(FEW), model, compute, also=names)()
+
+
 def find_origin(job: Job, ranks: Ranks) -> Origin:
     """Return the record and the checkpoint that a run starts from.
 
@@ -276,10 +285,13 @@ def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | N
     trainer.compute.ranks.barrier()  # all ranks have read checkpoint and result, which rank 0 may replace
     if result is not None and trainer.done:
         if trainer.state.step < trainer.total:
-            more = f"trainer.patience={trainer.settings.patience} ended it: set a greater value, or null"
+            patience = trainer.settings.patience
+            log.info(
+                "The training is complete: trainer.patience=%s ended it. Set a greater value, or null.",
+                patience,
+            )
         else:
-            more = "set trainer.max_epochs=N"
-        log.info("The training is complete. To train a finished run longer, %s.", more)
+            log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
         return result
     if trainer.state.best != origin.checkpoint.name:  # which has just been checked
         trainer.checkpoints.replace_lost_best(trainer.state)
@@ -428,7 +440,7 @@ def make_trainer(
             **monitor,
             "trainer.precision": compute.precision.value,
         },
-        # Without the index in a list of files.
+        # The identity has a list of files as one setting: the key without the index.
         inputs={re.sub(r"\.\d+$", "", key) for key in foreign.resumed_inputs(job.plain)},
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
         stop=stop,

@@ -28,8 +28,10 @@ def read_captions(path: Path, encoding: str | None, counts: Counter[str]) -> lis
     """Read a file of captions, whose suffix determines the format.
 
     `.json`, plain or compressed: the splits of Karpathy and Fei-Fei 2015 (arXiv:1412.2306), such as `dataset_flickr8k.json`.
-    The split `restval` is part of `train`, and the captions are `raw`. Any other suffix: a table without a header, with 3
-    columns separated by tabs: the split (`train`, `validation` or `test`), the file of the image, and a caption.
+    The split `restval` is part of `train`, and the captions are `raw`.
+
+    Any other suffix: a table without a header, with three columns separated by tabs: the split (`train`, `validation` or
+    `test`), the file of the image, and a caption.
 
     Args:
         encoding: see `read_lines`.

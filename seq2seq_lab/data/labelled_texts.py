@@ -64,8 +64,8 @@ class LabelledTexts(LabelledFiles):
                 f"Change one."
             )
         for name, columns in (("columns", self.columns), ("group", (self.group,))):
-            counted = all(column >= 1 for column in columns if isinstance(column, int))
-            require(counted, f"dataset.{name}", getattr(self, name), "names, or column numbers from 1")
+            valid = all(column >= 1 for column in columns if isinstance(column, int))
+            require(valid, f"dataset.{name}", getattr(self, name), "names, or column numbers from 1")
         if (self.train is None) == (self.hub is None):
             raise UserError(
                 f"dataset.train={self.train}, dataset.hub={self.hub}: dataset=labelled needs one of them. Set "

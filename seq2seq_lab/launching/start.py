@@ -170,10 +170,7 @@ def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
     with lock_folder(folder):
         found = check_existing_run(composed, folder)
         if not found and (result := read_finished_result(folder)) is not None:
-            print(
-                f"resume=auto: the run has finished, and its checkpoints were deleted, in {folder}",
-                flush=True,
-            )
+            print(f"resume=auto: finished; its checkpoints were deleted, in {folder}", flush=True)
             return result
         what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
         print(f"resume=auto: {what}, in {folder}", flush=True)

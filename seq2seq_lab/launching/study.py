@@ -38,10 +38,11 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.runtime.tables import print_table
+from seq2seq_lab.tracking.parts import NAME_LENGTH
 
 INDEX = "index.jsonl"
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
-TAG_LENGTH, NAME_LENGTH = 64, 128  # characters that W&B allows
+TAG_LENGTH = 64  # characters that W&B allows
 SHOWN_JOBS = 5  # in an error message, for each set of changes
 SPLITS = ("val", "test")  # whose primary metric is printed for each job
 

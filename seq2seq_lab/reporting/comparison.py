@@ -494,10 +494,5 @@ def p_text(p: float) -> str:
 
 
 def with_digits(form: str, digits: int | None) -> str:
-    """Return a number format with this many digits after the decimal point.
-
-    Raises:
-        UserError: the number is negative.
-    """
-    require(digits is None or digits >= 0, "--latex-digits", digits, "0 or more")
+    """Return a number format with this many digits after the decimal point."""
     return form if digits is None else re.sub(r"\.\d+", f".{digits}", form)

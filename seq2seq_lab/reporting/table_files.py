@@ -139,10 +139,9 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
             f"Bold: the best {table.label} of each test set, and lines of {LEAST_TESTED} or more runs that are not "
             f"significantly worse (p > {LEVEL})."
         )
+        below_table = note(replace(table, distances={}))  # the columns of distances are left out
         caption = _latex(
-            " ".join(
-                [options.caption, note(replace(table, distances={})), bold, *(f"{text}." for text in below)]
-            ).strip()
+            " ".join([options.caption, below_table, bold, *(f"{text}." for text in below)]).strip()
         )
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []

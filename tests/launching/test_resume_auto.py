@@ -99,7 +99,7 @@ def test_a_run_that_patience_has_ended_names_it(tmp_path: Path, capsys: pytest.C
     settings = ("trainer.patience=1", "trainer.max_epochs=9", "optimizer.lr=1e-30")
     assert command_line.run(*line(tmp_path / "run", *settings)) == 0
     assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=12") == 0
-    assert "trainer.patience=1 ended it: set a greater value, or null" in capsys.readouterr().out
+    assert "trainer.patience=1 ended it. Set a greater value, or null." in capsys.readouterr().out
 
 
 def test_a_finished_run_without_checkpoints_is_kept(

@@ -82,8 +82,8 @@ class PretrainedEncoder(TokenEncoder):
         if most is not None and length > most:
             raise UserError(
                 f"{name} has {length} tokens with <sos> and <eos>, and the encoder of encoder.path={self.path} reads {most} "
-                f"at most. Remove or split longer texts; where the task has it, task.max_length={most - 2} leaves out those "
-                f"of training."
+                f"at most. Remove or split longer texts. Where the task has this setting, task.max_length={most - 2} leaves "
+                f"them out of training."
             )
 
     @property

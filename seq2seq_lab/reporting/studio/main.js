@@ -18,7 +18,7 @@ const bodyOf = (version) => ({ run: version.run, sentence: version.sentence, sea
 
 /* ---- versions: a new one, back and forth */
 
-/* Whether the answer was not refused. */
+/* Show a new version, and return whether the question was answered. */
 async function go(changes, label) {
   const version = { ...(shown() ?? { run: 0, other: null, search: "own", size: 5, prefix: [], change: null }), ...changes, label };
   if (version.other === version.run) version.other = null;
@@ -261,7 +261,7 @@ function exports() {
     bar.prepend(element("span", { textContent: `${name}:` }));
     return bar;
   });
-  const several = element("textarea", { ariaLabel: "one sentence a line", dir: "auto" }), save = button("save as one page", async () => {
+  const several = element("textarea", { ariaLabel: "sentences, one per line", dir: "auto" }), save = button("save as one page", async () => {
     try {
       const { run, other, search } = shown(), sentences = several.value.split("\n").filter((one) => one.trim());
       download(await askPage("export", { run, other, search, size: sizeOf(shown()), sentences }), "studio.html");
