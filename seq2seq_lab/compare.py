@@ -1,6 +1,5 @@
 """`python -m seq2seq_lab.compare FOLDER…`: compare finished runs."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +15,9 @@ from seq2seq_lab.streams import optional_output
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write the files that the options name."""
     with report_errors():
-        options = parser().parse_args(arguments)
-        for name in ("latex_columns", "latex_digits", "latex_caption"):
-            value = getattr(options, name)
-            used = value is None or options.latex is not None
-            require(used, f"--{name.replace('_', '-')}", value, "only with --latex=FILE")
+        program = parser()
+        options = program.parse_args(arguments)
+        program.refuse_without("latex", ("latex_columns", "latex_digits", "latex_caption"), options)
         digits = options.latex_digits
         require(digits is None or digits >= 0, "--latex-digits", digits, "0 or more")
         folders = [named_folder(folder) for folder in options.folders]
@@ -75,7 +72,7 @@ def write(path: Path, text: str) -> None:
     print(f"written: {path}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     arguments = Parser(
         prog="python -m seq2seq_lab.compare",

@@ -117,6 +117,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}. See `{self.prog} --help`.")
 
+    def refuse_without(self, needed: str, names: Iterable[str], options: argparse.Namespace) -> None:
+        """Raise `UserError` for one of the options `names` if `needed`, without which they have no effect, is not given."""
+        if getattr(options, needed) == self.get_default(needed):
+            for name in names:
+                value = getattr(options, name)
+                used = value == self.get_default(name)
+                require(used, _flag(name), value, f"only with {_flag(needed)}")
+
 
 @contextlib.contextmanager
 def storage_errors(folder: Path | None = None) -> Iterator[None]:
@@ -169,6 +177,10 @@ def exit_with_error(message: str) -> NoReturn:
     """Print an error that the user can correct and exit with status 2."""
     print(f"error: {visible(message)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def require(holds: bool, key: str, value: object, allowed: str) -> None:

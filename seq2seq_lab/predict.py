@@ -43,13 +43,15 @@ OF_FILES = ("alignments", "attention", "light", "attention_maps", "log_probs")  
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        options = parser().parse_intermixed_args(arguments)
+        program = parser()
+        options = program.parse_intermixed_args(arguments)
+        program.refuse_without("attention", ["light"], options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # in UTF-8 like the input, on every system
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         predict(options)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     arguments = Parser(
         prog="python -m seq2seq_lab.predict",
@@ -163,6 +165,8 @@ def predict(options: argparse.Namespace) -> None:
             raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes, options.others)
     refuse_options(run, options)
+    if options.log_probs and (others := [flag(one) for one in given_options(options) if one != "log_probs"]):
+        raise UserError(f"--log-probs generates no text. Leave out {' '.join(others)}.")
     if options.export is not None:
         export(run, options, files)
         return

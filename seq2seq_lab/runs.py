@@ -35,7 +35,10 @@ OPTIONAL = ("time", "ended", "status")  # columns that a narrow terminal does no
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        options = parser().parse_intermixed_args(arguments)
+        program = parser()
+        options = program.parse_intermixed_args(arguments)
+        program.refuse_without("animate", ["sample"], options)
+        program.refuse_without("reproduce", ["output", "config_dir"], options)
         if options.reproduce:
             sys.exit(reproduce(options))
         runs = find(options.folders, options.status.split(",") if options.status else ())
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_list(runs, folded=options.status is None)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     arguments = Parser(
         prog="python -m seq2seq_lab.runs",

@@ -16,6 +16,7 @@ from seq2seq_lab.runtime.tables import print_table
 if TYPE_CHECKING:
     from seq2seq_lab.config.schema import Config
 
+OF_TRAINING = ("side", "method", "size", "window", "negative", "epochs", "seed")
 METHODS = ("skip_gram", "cbow")
 GENERATED = "generated"
 DRAWN_PAIRS = 8  # of each section
@@ -24,15 +25,16 @@ DRAWN_PAIRS = 8  # of each section
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        options = parser().parse_intermixed_args(arguments)
+        program = parser()
+        options = program.parse_intermixed_args(arguments)
         logging.getLogger("gensim").setLevel(logging.WARNING)
         if options.changes and not options.train:
             raise UserError(
                 f"{options.changes[0]}: settings of the corpus are used with --train only. Add it."
             )
+        program.refuse_without("train", OF_TRAINING, options)
+        program.refuse_without("picture", ["words"], options)
         asked = options.nearest or options.analogy or options.analogies or options.picture
-        if options.words and not options.picture:
-            raise UserError("--words is used with --picture=FILE.png only. Add it.")
         if not options.train and not asked:
             raise UserError(
                 f"Nothing to do with {options.file}. Add --train, --nearest, --analogy, --analogies or --picture."
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             show(options)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     arguments = Parser(
         prog="python -m seq2seq_lab.word_vectors",

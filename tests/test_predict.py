@@ -245,6 +245,9 @@ def test_a_picture_of_an_unknown_format_is_refused_before_the_run_is_opened(
     with pytest.raises(SystemExit):
         predict.main([str(tmp_path), "--attention", str(tmp_path / "a.txt")])
     assert "a.txt: this suffix is not supported" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        predict.main([str(tmp_path), "--light"])
+    assert "--light=True is not allowed. Allowed: only with --attention." in capsys.readouterr().err
 
 
 def test_pictures_of_every_layer_and_head(

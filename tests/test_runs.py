@@ -168,3 +168,15 @@ def test_folders_without_runs_are_refused(
             runs.main(arguments)
         assert end.value.code == 2
         assert "folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "needed"),
+    [("--sample", "2", "--animate"), ("--output", "other", "--reproduce"), ("--config-dir", "mine", "--reproduce")],
+)  # fmt: skip
+def test_options_that_have_no_effect_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, needed: str
+) -> None:
+    with pytest.raises(SystemExit):
+        runs.main([str(run(tmp_path / "one", "finished", ended=100)), option, value])
+    assert f"{option}={value} is not allowed. Allowed: only with {needed}." in capsys.readouterr().err

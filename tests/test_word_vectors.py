@@ -110,7 +110,12 @@ def test_pairs_without_vectors_are_not_drawn(
         (["dataset=grammar"], "--train"),
         ([], "Nothing to do"),
         (["--nearest", "kingg"], "kingg"),
-        (["--nearest", "king", "--words", "king"], "--picture"),
+        (
+            ["--nearest", "king", "--words", "king"],
+            "--words=['king'] is not allowed. Allowed: only with --picture",
+        ),
+        (["--nearest", "king", "--size", "300"], "--size=300 is not allowed. Allowed: only with --train"),
+        (["--nearest", "king", "--side", "target"], "--side=target"),
         (["--analogies", "missing.txt"], "--analogies=missing.txt"),
         (["--words", "king", "--picture", "x.png"], "--words=king"),
     ],

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from seq2seq_lab.data.words import is_unspaced, words
 from seq2seq_lab.metrics.base import Array, Metric, Share
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -38,8 +39,11 @@ def exact_match(answer: str, gold: str) -> float:
 
 
 def word_f1(answer: str, gold: str) -> float:
-    """Return the F1 of the normalized words, as multisets; if one text has none, whether both have none."""
-    found, true = normalize(answer).split(), normalize(gold).split()
+    """Return the F1 of the normalized words, as multisets; if one text has none, whether both have none.
+
+    In scripts without a space between words, each letter is a word, as in MLQA (Lewis 2020, arXiv:1910.07475).
+    """
+    found, true = ([text[start:end] for start, end in words(text)] for text in map(normalize, (answer, gold)))
     if not found or not true:
         return float(found == true)
     return 2 * (Counter(found) & Counter(true)).total() / (len(found) + len(true))
@@ -67,7 +71,8 @@ class AnswerMetric(Share):
 
     def signature(self, outputs: Answered) -> str:
         """See `Metric.signature`."""
-        return "normalization:SQuAD|questions:all"
+        letters = "|words:letters" if any(map(is_unspaced, outputs.gold)) else ""
+        return f"normalization:SQuAD|questions:all{letters}"
 
 
 class AnswerExactMatch(AnswerMetric):

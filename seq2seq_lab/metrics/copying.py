@@ -1,6 +1,6 @@
 """How much an output copies from its source."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.metrics.base import Array, Share
+from seq2seq_lab.metrics.sacrebleu_adapter import tokenizer
 from seq2seq_lab.metrics.texts import References, ngrams
 
 
@@ -24,7 +25,21 @@ class TextsWithSources(Protocol):
     def text(self) -> ParallelText: ...
 
 
-class NovelNgrams(Share):
+class _Copying(Share):
+    """A share of words, which are the tokens of BLEU."""
+
+    @staticmethod
+    def words(outputs: TextsWithSources) -> Callable[[str], list[str]]:
+        """Return the function that cuts a text into words."""
+        tokenize = tokenizer(outputs.references.segmentation.bleu)
+        return lambda text: tokenize(text).split()
+
+    def signature(self, outputs: TextsWithSources) -> str:
+        """Return what the words depend on, as in sacreBLEU's signatures."""
+        return f"case:mixed|tok:{outputs.references.segmentation.bleu}"
+
+
+class NovelNgrams(_Copying):
     """The share of n-grams of words of the outputs that their sources do not contain (See 2017, fig. 6).
 
     The share of copied n-grams is 1 minus this share. It is neither good nor bad: compare it with that of the references.
@@ -43,25 +58,25 @@ class NovelNgrams(Share):
 
     def rows(self, outputs: TextsWithSources) -> Array:
         """See `Metric.rows`."""
-        rows = []
+        words, rows = self.words(outputs), []
         for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
-            known = {*ngrams(outputs.text.source[pair].split(), self.order)}
+            known = {*ngrams(words(outputs.text.source[pair]), self.order)}
             lines = outputs.references.of(i) if self.of_references else [line]
-            found = [one for text in lines for one in ngrams(text.split(), self.order)]
+            found = [one for text in lines for one in ngrams(words(text), self.order)]
             rows.append([sum(one not in known for one in found), len(found)])
         return np.array(rows, np.float64)
 
 
-class CopiedWords(Share):
+class CopiedWords(_Copying):
     """The share of the words that a reference has in common with its source which the output has too."""
 
     name, label = "copied_words", "words to copy that are copied"
 
     def rows(self, outputs: TextsWithSources) -> Array:
         """See `Metric.rows`."""
-        rows = []
+        words, rows = self.words(outputs), []
         for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
-            source, output = ({*text.split()} for text in (outputs.text.source[pair], line))
-            reference = {word for text in outputs.references.of(i)[:1] for word in text.split()}
+            source, output = ({*words(text)} for text in (outputs.text.source[pair], line))
+            reference = {word for text in outputs.references.of(i)[:1] for word in words(text)}
             rows.append([len(reference & source & output), len(reference & source)])
         return np.array(rows, np.float64)

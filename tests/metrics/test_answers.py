@@ -65,6 +65,10 @@ def reference_f1(found: list[str], true: list[str]) -> float:
         ("", ["cat"], 0, 0),
         ("", ["the"], 1, 1),  # a gold answer without words is left out
         ("cat", ["the", "cat"], 1, 1),
+        ("北京市", ["北京"], 0, 4 / 5),
+        ("in 北京", ["在 北京 2008"], 0, 4 / 7),
+        ("วัดโพธิ์", ["วัด"], 0, 4 / 7),
+        ("नई दिल्ली", ["दिल्ली"], 0, 2 / 3),
     ],
 )
 def test_scores_of_one_answer(answer: str, gold: list[str], exact: float, f1: float) -> None:
@@ -93,6 +97,12 @@ def test_scores_equal_those_of_a_slow_reference() -> None:
     assert 0.05 < np.mean(exact) < np.mean(f1) < 0.9
     totals = AnswerF1().rows(outputs).sum(0)
     assert AnswerF1().value(totals) == pytest.approx(np.mean(f1))
+
+
+def test_the_signature_names_the_words_of_scripts_without_spaces() -> None:
+    assert AnswerF1().signature(outputs_of(["a"], [["the cat"], []])) == "normalization:SQuAD|questions:all"
+    letters = "normalization:SQuAD|questions:all|words:letters"
+    assert AnswerF1().signature(outputs_of(["a"], [["the cat"], ["北京"]])) == letters
 
 
 def test_an_article_is_a_word_between_boundaries() -> None:

@@ -470,6 +470,9 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
     error = capsys.readouterr().err
     assert "--alignments: runs of LanguageModelTask" in error
     assert "--log-probs" in error
+    with pytest.raises(SystemExit):
+        predict.main([str(run), "--log-probs", "--nbest", "--attention-maps", "maps.png"])
+    assert "--log-probs generates no text. Leave out --nbest --attention-maps." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
