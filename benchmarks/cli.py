@@ -45,6 +45,8 @@ def run(
 ) -> None:
     """Measure what the command line asks for, and write the report if it asks for it."""
     options = parser.parse_args()
+    if options.json and not options.json.parent.is_dir():
+        sys.exit(f"error: --json={options.json}: {options.json.parent} is not a folder. Create it.")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     limit_primitive_cache()

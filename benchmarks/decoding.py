@@ -169,9 +169,17 @@ def workload(
     peaks: Mapping[str, float],
     sizes: Sizes,
 ) -> Workload:
-    """Return full batches in random order."""
+    """Return full batches in random order.
+
+    Raises:
+        UserError: a batch has more sentences than the data.
+    """
     text = data.text.select(torch.arange(min(len(data.text), SENTENCES)))
     batches = [[index] for index in plan_evaluation(text, batch_size) if len(index) == batch_size]
+    if not batches:
+        raise UserError(
+            f"--batch-size={batch_size}: there are only {len(text)} sentences. Choose a smaller batch."
+        )
     order = np.random.default_rng(1).permutation(len(batches))
     return Workload(data, text, [batches[i] for i in order], device, rates, peaks, sizes)
 

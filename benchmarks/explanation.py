@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for run in measured_runs():
                 add(run, options.folder / run.name)
         else:
-            paths = dict(one.split("=", 1) for one in options.path)
+            paths = planned.paths_of(options.path)
             for run in measured_runs():
                 if not any(run.is_of(line) and is_measured(line) for line in results.current(lines)):
                     folder = options.folder / run.name

@@ -4,8 +4,8 @@
 
 measures target tokens per second of training steps and of greedy and beam search, in turns, in float32 and in the precision
 of a run. Each argument is a part of a command line of `seq2seq_lab`. All models need the same data and tokenizer. A training
-step is one with teacher forcing, without label smoothing and R-Drop. In decoding the weights are random and `<eos>` is not
-allowed, so that each output has as many tokens as its source.
+step is one with teacher forcing, without label smoothing and R-Drop. Decoding uses the models after these steps, without
+`<eos>`, so that each output has as many tokens as its source.
 """
 
 import argparse
@@ -64,6 +64,8 @@ def main() -> None:
 
 def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Measure each model, print a table, and return the report."""
+    if repeated := [one for one in options.settings if options.settings.count(one) > 1]:
+        raise UserError(f"{repeated[0]!r} is given more than once. Name each model once.")
     path = [] if options.multi30k is None else [f"dataset.path={options.multi30k}"]
     size = [f"task.batch_size={options.batch_size}", f"seed={options.seed}", "logger=none"]
     configs = [composed(*settings.split(), *path, *size) for settings in options.settings]

@@ -10,6 +10,7 @@ of FOLDER to docs/results.jsonl.
 """
 
 import argparse
+import hashlib
 import itertools
 import math
 import re
@@ -40,6 +41,7 @@ FORMER = (
 MULTI30K = "decoder × attention function on Multi30k"
 SIX_EPOCHS = "dataset=multi30k dataset.path=DIR trainer.max_epochs=6"
 PRESETS = "`multi30k_de_en` and `multi30k_en_de`, greedy and beam search"
+LONGEST_NAME = 255  # of a folder
 MISSING = 'Not recorded, or without the statistics per example that "p, seeds" needs:'
 CLAIMS = ".planned"  # a folder beside the runs: its locks show which run `planned run` works on
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
@@ -131,9 +133,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of its folder, at most as long as file systems allow."""
         words = shlex.split(self.command)[len(PROGRAM) :]
-        return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(words) or "default")
+        name = re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(words) or "default")
+        if len(name) <= LONGEST_NAME:
+            return name
+        end = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        return name[: LONGEST_NAME - len(end)] + end
 
     def is_of(self, line: Line) -> bool:
         """Return whether a line is that of this run, or of an evaluation of it."""
@@ -312,6 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     adder = actions.add_parser("add", help="add finished runs to docs/results.jsonl")
     adder.add_argument("folder", type=Path)
     adder.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
+    adder.add_argument("--commit", help="of the code of runs that do not record it")
     options = parser.parse_args(arguments)
     lines = read_lines(RESULTS)
     missing = [run for run in runs() if not run.is_recorded(lines)]
@@ -319,27 +326,65 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.action == "list":
             print("\n".join(summary(lines)))
         elif options.action == "add":
-            for run in missing:
-                add_run(run, options.folder / run.name, options.machine)
+            add_all(missing, options)
         else:
-            if wrong := [one for one in options.path if "=" not in one]:
-                raise UserError(f"--path={wrong[0]} has no path. Write --path {wrong[0]}=PATH.")
-            paths = dict(one.split("=", 1) for one in options.path)
-            left = 60 * options.hours
-            for run in missing:
-                if options.only in f"{run.cell.table}: {run.command}" and run.cell.minutes <= left:
-                    left -= run.cell.minutes
-                    execute(run, options.folder / run.name, paths)
+            chosen = [run for run in missing if options.only in f"{run.cell.table}: {run.command}"]
+            if missing and not chosen:
+                raise UserError(
+                    f"--only={options.only}: no table and no command of a run that is not recorded has this text. "
+                    f"`python -m benchmarks.planned list` shows them."
+                )
+            execute_all(chosen, options.folder, paths_of(options.path), 60 * options.hours)
     except UserError as error:
         sys.exit(f"error: {error}")
 
 
-def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
+def paths_of(given: Sequence[str]) -> dict[str, str]:
+    """Return the paths by the names of their placeholders, from words NAME=PATH.
+
+    Raises:
+        UserError: a word has no path, or no planned command has such a placeholder.
+    """
+    known = {word.partition("=")[2] for cell in cells() for word in placeholders(cell.command)}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not (equals and path):
+            raise UserError(f"--path={one} has no path. Write --path {name}=PATH.")
+        if name not in known:
+            raise UserError(
+                f"--path={one}: no planned command has {name}. They have: {', '.join(sorted(known))}."
+            )
+    return dict(one.split("=", 1) for one in given)
+
+
+def placeholders(command: str) -> list[str]:
+    """Return the words of a command that set a path to a placeholder."""
+    return [word for word in unseeded(command) if results.is_placeholder(word)]
+
+
+def execute_all(chosen: Sequence[Run], folder: Path, paths: dict[str, str], minutes: float) -> None:
+    """Start runs in a folder one after another, as long as their planned times together are at most `minutes`.
+
+    Raises:
+        UserError: the path of a run is not given, which is checked before the first one, or the program fails.
+    """
+    for run in chosen:
+        program_words(run, paths)
+    for run in chosen:
+        if run.cell.minutes <= minutes and execute(run, folder / run.name, paths):
+            minutes -= run.cell.minutes
+
+
+def execute(run: Run, folder: Path, paths: dict[str, str]) -> bool:
     """Train a run, or continue it, and start its evaluations; skip it if another process works on it.
+
+    Returns:
+        Whether a program was started.
 
     Raises:
         UserError: a path is not given, or the program fails.
     """
+    started = False
     words = program_words(run, paths)
     claim = folder.parent / CLAIMS / folder.name
     claim.mkdir(parents=True, exist_ok=True)
@@ -347,13 +392,16 @@ def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
         with lock_folder(claim, timeout=0):  # of `planned run`; the program locks the run folder itself
             if training := training_command(words, folder):
                 start(training)
+                started = True
             for setting, made in evaluations(run, folder):
                 if read_finished_result(made) is None:
                     shutil.rmtree(made, ignore_errors=True)
                     given = shlex.split(setting)
                     start([*words[:2], "seq2seq_lab.evaluate", str(folder), *given, f"--output={made}"])
+                    started = True
     except FolderInUseError:
         print(f"Skipped, because another process works on it: {folder}", flush=True)
+    return started
 
 
 def program_words(run: Run, paths: dict[str, str]) -> list[str]:
@@ -418,15 +466,36 @@ def start(words: Sequence[str]) -> None:
         )
 
 
-def add_run(run: Run, folder: Path, machine: str) -> None:
-    """Add a finished run and its evaluations; nothing if it has not finished."""
+def add_all(missing: Sequence[Run], options: argparse.Namespace) -> None:
+    """Add the finished runs of a folder.
+
+    Raises:
+        UserError: some cannot be added, each with the reason; the others are added.
+    """
+    refused = []
+    for run in missing:
+        try:
+            add_run(run, options.folder / run.name, options)
+        except UserError as error:
+            refused.append(str(error))
+    if refused:
+        raise UserError("\n".join(refused))
+
+
+def add_run(run: Run, folder: Path, options: argparse.Namespace) -> None:
+    """Add a finished run and its evaluations; nothing if it has not finished.
+
+    Raises:
+        UserError: the run or an evaluation cannot be added; see `results.add_line`.
+    """
     if read_finished_result(folder) is None:
         return
-    about = ["--command", run.command, "--machine", machine]
-    results.main(["add", str(folder), *about])
+    about = ["--command", run.command, "--machine", options.machine]
+    about += [] if options.commit is None else ["--commit", options.commit]
+    results.add(["add", str(folder), *about])
     for setting, made in evaluations(run, folder):
         if read_finished_result(made) is not None:
-            results.main(["add", str(made), *about, "--evaluation", evaluation_command(setting)])
+            results.add(["add", str(made), *about, "--evaluation", evaluation_command(setting)])
 
 
 def summary(lines: Sequence[Line]) -> list[str]:

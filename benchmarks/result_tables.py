@@ -527,7 +527,13 @@ def search(runs: Sequence[Line]) -> str:
 def evaluations(lines: Sequence[Line]) -> list[str]:
     """Return the scores of other searches, of ensembles, and with unknown words replaced."""
     names = [f"test/{name}" for name in ("bleu", "bleu_lowercased_tokenised", "ter", "bleu_unknown_replaced")]
-    runs = [line for line in lines if line.evaluation and not line.superseded]
+    names_of_tasks = chain.from_iterable(TASK_TABLES.values())
+    of_tasks = {unseeded(cell.command) for name in names_of_tasks for cell in planned.cells_of(name)}
+    runs = [
+        line
+        for line in lines
+        if line.evaluation and not line.superseded and unseeded(line.command) not in of_tasks
+    ]
     notes = distinct(run.note or "" for run in runs)
     marks = {**dict(zip(notes, MARKS[: len(notes)], strict=True)), "": ""}
     columns: dict[str, Cell] = {
@@ -672,9 +678,9 @@ def over_seeds(lines: Sequence[Line]) -> str:
         aer = f", AER {score(same, 'test/aer')}" if "test/aer" in same[0].scores else ""
         texts.append(
             f"{label(same)} {score(same, 'test/bleu')} BLEU ({score(same, 'test/compositional/bleu')} on "
-            f"test/compositional){aer}"
+            f"test/compositional){aer} (seeds {seeds})"
         )
-    return f"- mean ± standard deviation over seeds {seeds}: {'; '.join(texts)}"
+    return f"- mean ± standard deviation over the seeds: {'; '.join(texts)}"
 
 
 def precisions(lines: Sequence[Line]) -> list[str]:
@@ -755,7 +761,9 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
     missing = []
     for (settings, same), planned_cell in zip(groups.items(), cells, strict=True):
         if seeds := {*planned_cell.seeds} - {run.seed for run in same}:
-            missing.append(f"{settings}, seeds {', '.join(map(str, sorted(seeds)))}" if same else settings)
+            named = [settings] if len(cells) > 1 else []
+            named += [f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"] if same else []
+            missing.append(", ".join(named))
     paths = (
         word.partition("=")[2] for one in cells for word in unseeded(one.command) if is_placeholder(word)
     )
@@ -769,6 +777,13 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
     p_values, explanation = dict[str, Cell](), list[str]()
     if len({run.examples.get(scores[0].rpartition("/")[0]) for run in runs}) == 1:
         p_values, explanation = tested_column(recorded, scores[0])
+    evaluated, commands = dict[str, Cell](), list[str]()
+    for setting in cells[0].evaluations:
+        command, first = planned.evaluation_command(setting), f"`{setting.split()[0]}`"
+        evaluated[f"{head(scores[0], runs[0].task)}, {first}"] = partial(
+            score_evaluated, lines, command=command, name=scores[0]
+        )
+        commands += filled(f"- {first}: `{command}`", "  ")
     columns: dict[str, Cell] = {
         "settings": lambda same: next(label for label, one in groups.items() if one is same),
         "seeds": lambda same: ", ".join(str(run.seed) for run in same),
@@ -777,6 +792,7 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
             [one for one in scores if not one.endswith(OWN_TABLES)],
             mean_or_interval if word == INTERVAL else score,
         ),
+        **evaluated,
         **p_values,
         "parameters": parameters,
         "training, min": mean_column("train_seconds", ".1f", 60),
@@ -789,11 +805,22 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
         rows = [[with_spread(name, word, [text]), text] for name, text in texts.items()]
         made, of_rows = table(["test", ""], rows, 1), ""
     about = filled(f"- command: `{shlex.join(shared)}`{of_rows}", "  ")
-    above = [*about, *sizes(runs), *facts(runs, *scores)]
+    above = [*about, *commands, *sizes(runs), *facts(runs, *scores)]
     absent = filled(f"- not recorded: {'; '.join(missing)}. {remedy}", "  ") if missing else []
     by_group = chain(*(group_table(groups, one) for one in scores if one.endswith(OWN_TABLES)))
     picture = [f"![Exact match by length]({IMAGES}/{PICTURES[name][0]})", ""] if name in PICTURES else []
     return [*above, *made, "", *by_group, *picture, *SPREADS[word], *explanation, *absent]
+
+
+def score_evaluated(lines: Sequence[Line], runs: Sequence[Line], command: str, name: str) -> str:
+    """Format a score of the evaluations of runs with a command: the mean and deviation over the seeds."""
+    keys = [(unseeded(run.command), run.seed) for run in runs]
+    values = [
+        line.scores[name]
+        for line in lines
+        if line.evaluation == command and not line.superseded and (unseeded(line.command), line.seed) in keys
+    ]
+    return mean_and_deviation(values, metric_of(name, runs[0].task).format)
 
 
 def group_table(groups: Mapping[str, Sequence[Line]], name: str) -> list[str]:

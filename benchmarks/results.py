@@ -26,6 +26,7 @@ import hydra
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq_lab import evaluate
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.job_hash import without_hydra
@@ -122,20 +123,31 @@ class Line:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(dest="action", required=True)
-    add = commands.add_parser("add", help="add a finished run or an evaluation to docs/results.jsonl")
-    add.add_argument("folder", type=Path, help="the run folder, or RUN_FOLDER/evaluations/NUMBER")
-    add.add_argument("--command", required=True, help="of the run; DIR or FILE replaces a path")
-    add.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
-    add.add_argument("--commit", help="of the code, if the run does not record it")
-    add.add_argument("--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam")
-    add.add_argument("--member", action="append", default=[], help="command of another run of the ensemble")
-    options = parser.parse_args(arguments)
     try:
-        add_line(options)
+        add(arguments)
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def add(arguments: Sequence[str] | None) -> None:
+    """Add a run or an evaluation.
+
+    Raises:
+        UserError: it cannot be added; see `add_line`.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="action", required=True)
+    adder = commands.add_parser("add", help="add a finished run or an evaluation to docs/results.jsonl")
+    adder.add_argument("folder", type=Path, help="the run folder, or RUN_FOLDER/evaluations/NUMBER")
+    adder.add_argument("--command", required=True, help="of the run; DIR or FILE replaces a path")
+    adder.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
+    adder.add_argument("--commit", help="of the code, if the run does not record it")
+    adder.add_argument(
+        "--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam"
+    )
+    adder.add_argument("--member", action="append", default=[], help="command of another run of the ensemble")
+    options = parser.parse_args(arguments)
+    add_line(options)
     print(f"Added to {RESULTS.name}. To update the pages, run: python -m benchmarks.result_tables")
 
 
@@ -146,15 +158,19 @@ def add_line(options: argparse.Namespace) -> None:
         UserError: the run or the evaluation cannot be added; see `read_run` and `read_evaluation`. No file changes.
     """
     line = read_run(options) if options.evaluation is None else read_evaluation(options)
-    arrays = example_statistics(options.folder)
+    arrays, recorded = example_statistics(options.folder), read_lines(RESULTS)
+    for old in recorded:
+        # The same run: keep what `benchmarks.explanation add` has measured.
+        if old.key == line.key and not old.superseded and line.scores.items() <= old.scores.items():
+            line, arrays = replace(line, scores=old.scores), read_statistics(old) | arrays
     if arrays:
         name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
         line = replace(line, statistics=name)
-    lines = with_line(read_lines(RESULTS), line)
+    lines = with_line(recorded, line)
     if line.statistics:
         write_statistics(RESULTS.parent / STATISTICS / line.statistics, arrays)
     write_lines(RESULTS, lines)
-    if line.command == SHOWN_BESIDE:
+    if line.command == SHOWN_BESIDE and line.evaluation is None:
         write_recorded(options.folder, line)
 
 
@@ -318,10 +334,27 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         raise UserError(
             f"--evaluation={options.evaluation!r} gives {key}={value}. The evaluation has {key}={own}."
         )
-    if words.count("--ensemble") != len(options.member):
+    given = evaluate.parser().parse_intermixed_args(words[len(EVALUATE) - 1 :])
+    if len(given.others) != len(options.member):
         raise UserError(
             f"--evaluation={options.evaluation!r} --member={options.member}: give a --member for each --ensemble."
         )
+    opened = read_record(folder)["evaluation"]
+    for name, value, own in (
+        ("--checkpoint", given.checkpoint, opened["checkpoint"]),
+        ("--precision", given.precision, opened["precision"]),
+        ("--ensemble", len(given.others), max(0, len(opened["ensemble"]) - 1)),
+        ("--validation", given.validation, any(key.startswith("val/") for key in result)),
+        (
+            "--replace-unknown",
+            given.replace_unknown,
+            any(key.endswith("_unknown_replaced") for key in result),
+        ),
+    ):
+        if value != own:
+            raise UserError(
+                f"--evaluation={options.evaluation!r} has {name}={value}. The evaluation has {name}={own}."
+            )
     measured: dict[str, Any] = {
         **dict.fromkeys((*COSTS, "units_per_second")),
         **scored(result),

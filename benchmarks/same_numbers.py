@@ -81,9 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("old", help="commit that computes the expected numbers")
     parser.add_argument("new", nargs="?", default="HEAD", help="commit to check (default: HEAD)")
-    parser.add_argument(
-        "--only", metavar="NAME", action="append", help=f"run only these of {', '.join(RUNS)}"
-    )
+    parser.add_argument("--only", choices=[*RUNS], action="append", help="run only these; may be repeated")
     options = parser.parse_args(arguments)
     names = options.only or [*RUNS]
     with (

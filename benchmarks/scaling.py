@@ -65,14 +65,14 @@ class Row:
         seconds: per step.
         without_exchange: seconds of the same step without the exchange of gradients.
         exchange: seconds of a sum over the ranks of as many numbers as the model has parameters.
-        target_tokens: mean per step.
+        tokens_per_second: target tokens.
     """
 
     ranks: int
     seconds: float
     without_exchange: float
     exchange: float
-    target_tokens: float
+    tokens_per_second: float
     parameters: int
 
     def cells(self, first: "Row") -> list[str]:
@@ -80,7 +80,7 @@ class Row:
         return [
             str(self.ranks),
             f"{1000 * self.seconds:.1f}",
-            f"{self.target_tokens / self.seconds:,.0f}",
+            f"{self.tokens_per_second:,.0f}",
             f"{efficiency(self, first):.0%}",
             f"{1000 * self.without_exchange:.1f}",
             f"{1000 * self.exchange:.1f}" if self.ranks > 1 else "–",
@@ -138,27 +138,28 @@ def on_a_rank(settings: Settings) -> Row:
             ranks=ranks,
         )
         plan = plan_epoch(data.text, settings.batch_size, "sentences", seed=settings.seed, epoch=0)
-        count = settings.warm_up + settings.steps
-
+        steps = [plan[index % len(plan)] for index in range(settings.warm_up + settings.steps)]
         elapsed = partial(seconds, device=device, clock=perf_counter)  # includes the time a rank waits
 
-        def median(own: Ranks) -> float:
+        def measure(own: Ranks) -> list[float]:
             learner.step.compute = replace(learner.step.compute, ranks=own)
             times = []
-            for step in plan[:count]:
+            for step in steps:
                 ranks.barrier()
                 times.append(elapsed(partial(learner.train_step, step, 1.0, precision)))
-            return statistics.median(times[settings.warm_up :])
+            return times[settings.warm_up :]
 
         gradients = torch.zeros(num_parameters(learner.model), device=device)
         exchange = [elapsed(lambda: ranks.all_reduce(gradients)) for _ in range(10)]
-        tokens = [data.tokens(step).target for step in plan[settings.warm_up : count]]
+        times = measure(ranks)
+        silent = measure(SilentRanks(ranks.rank, ranks.size, ranks.local_rank, ranks.group))
+        tokens = [data.tokens(step).target for step in steps[settings.warm_up :]]
         return Row(
             ranks.size,
-            median(ranks),
-            median(SilentRanks(ranks.rank, ranks.size, ranks.local_rank, ranks.group)),
+            statistics.median(times),
+            statistics.median(silent),
             statistics.median(exchange[2:]) if ranks.size > 1 else 0.0,
-            statistics.mean(tokens),
+            statistics.median(count / time for count, time in zip(tokens, times, strict=True)),
             num_parameters(learner.model),
         )
 

@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     options = parser.parse_args(arguments)
+    if options.plot and not options.plot.parent.is_dir():
+        sys.exit(f"error: --plot={options.plot}: {options.plot.parent} is not a folder. Create it.")
     if not options.folders:
         print_simulations(options.trials)
         return

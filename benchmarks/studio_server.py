@@ -11,7 +11,7 @@ Starts `python -m seq2seq_lab.studio` in another process. Prints
 - the same for ten clients that ask different questions at the same time;
 - the memory that test sentences add.
 
-It fails if a status is 500 or more, or an answer takes more than a minute.
+It fails if a status is 500 or more, or if an answer takes more than a minute or, with ten clients, does not come.
 """
 
 import argparse
@@ -234,27 +234,34 @@ def random_requests(client: Client, count: int, sentences: Sequence[str]) -> Cou
 def clients(address: str, seconds: float, sentences: Sequence[str]) -> Counter[int]:
     """Return how often each status answers ten clients."""
     found, end = Counter[int](), time.monotonic() + seconds
+    late: list[int] = []
 
     def ask(number: int) -> None:
         client, draw = Client(address), random.Random(number)
         while time.monotonic() < end:
-            search = draw.choice(["greedy", "beam"])
-            found[
-                client.ask("trace", page=str(number), run=0, sentence=draw.choice(sentences), search=search)
-            ] += 1
+            fields = {"sentence": draw.choice(sentences), "search": draw.choice(["greedy", "beam"])}
+            try:
+                found[client.ask("trace", page=str(number), run=0, **fields)] += 1
+            except TimeoutError:
+                late.append(number)
+                return
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if late or found[0]:
+        raise SystemExit(
+            f"ten clients: {len(late)} answers took more than {SECONDS:.0f} s, {found[0]} are missing"
+        )
     return found
 
 
 def report(name: str, found: Counter[int]) -> None:
     """Print statuses, and fail if one is an error of the server."""
     print(f"{name}: {', '.join(f'{count:,} × {status}' for status, count in sorted(found.items()))}")
-    if max(found) >= 500:
+    if max(found, default=0) >= 500:
         raise SystemExit(f"{name}: the server failed")
 
 

@@ -1,5 +1,6 @@
 """The list of planned runs: what it lists, what it runs, what it adds."""
 
+import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ def test_each_planned_command_composes_and_has_its_own_folder() -> None:
             settings, _ = results.composed(cell.command)
             assert settings["seed"] == 1
     assert len({run.name for run in runs()}) == len(runs())
-    assert all("/" not in run.name for run in runs())
+    assert all("/" not in run.name and len(run.name) <= 255 for run in runs())
 
 
 def test_a_run_is_recorded_with_its_statistics_and_a_preset_with_beam_search() -> None:
@@ -122,6 +123,59 @@ def test_only_a_table_is_run_with_its_paths(tmp_path: Path, monkeypatch: pytest.
     assert sum("embedding.source.path=en.vec" in words for words in commands) == 9
 
 
+def test_hours_are_of_runs_that_are_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Path] = []
+    monkeypatch.setattr(planned, "read_lines", lambda _: [])
+    monkeypatch.setattr(
+        planned, "read_finished_result", lambda folder: {} if "seed" not in folder.name else None
+    )
+    monkeypatch.setattr(planned, "start", lambda words: done.append(Path(words[-1])))
+    chosen = [run for run in runs() if run.cell.table == planned.WORD_LANGUAGE_MODEL]  # of 10 minutes
+    paths = [f"--path={name}=text" for name in ("TRAIN", "VALID", "TEST")]
+    planned.main(["run", str(tmp_path), "--only", planned.WORD_LANGUAGE_MODEL, "--hours", "0.2", *paths])
+    assert [path.name for path in done] == [chosen[1].name]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--only", "SCAN length"], "--only=SCAN length"),
+        (["--path", "DIR"], "--path=DIR has no path"),
+        (
+            ["--path", "COMANDS=x"],
+            "--path=COMANDS=x: no planned command has COMANDS. They have: COMMANDS, DIR,",
+        ),
+        ([], "needs a path"),  # before the first run
+    ],
+)
+def test_wrong_options_are_named_before_the_first_run(
+    options: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned, "read_lines", lambda _: [])
+    monkeypatch.setattr(planned, "start", lambda words: pytest.fail(f"started: {words}"))
+    with pytest.raises(SystemExit, match=named):
+        planned.main(["run", str(tmp_path), *options])
+
+
+def test_a_run_that_is_refused_does_not_keep_others_from_being_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[str] = []
+
+    def add(words: list[str]) -> None:
+        if not added:
+            added.append("refused")
+            raise UserError("the first")
+        added.append(words[1])
+
+    monkeypatch.setattr(planned, "read_lines", lambda _: [])
+    monkeypatch.setattr(planned, "read_finished_result", lambda folder: {})
+    monkeypatch.setattr(results, "add", add)
+    with pytest.raises(SystemExit, match="error: the first"):
+        planned.main(["add", str(tmp_path), "--machine", "2 cores of a test", "--commit", "0" * 40])
+    assert len(added) >= len(runs())
+
+
 def test_a_failing_command_ends_the_list() -> None:
     with pytest.raises(UserError, match="status 3"):
         planned.start([sys.executable, "-c", "raise SystemExit(3)"])
@@ -129,5 +183,6 @@ def test_a_failing_command_ends_the_list() -> None:
 
 def test_what_has_not_finished_is_not_added(tmp_path: Path) -> None:
     before = results.RESULTS.read_bytes()
-    add_run(Run(cells()[0], 1), tmp_path / "none", "2 cores of a test")
+    options = argparse.Namespace(machine="2 cores of a test", commit=None)
+    add_run(Run(cells()[0], 1), tmp_path / "none", options)
     assert results.RESULTS.read_bytes() == before

@@ -204,6 +204,8 @@ def test_measures_are_added_to_the_line_of_the_same_run_only(
     (added,) = (one for one in results.read_lines(results.RESULTS) if one != ONE)
     assert added.scores == line.scores | {"test/kept_union": 0.75}
     assert results.read_statistics(added)["test/kept_union"].tolist() == [[1, 2], [2, 2]]
+    assert add(run) == added  # once more: what was measured is kept
+    assert "test/kept_union" in results.read_statistics(added)
 
 
 # Of `explanation run`; the others are metrics.
@@ -231,8 +233,18 @@ def test_an_evaluation_is_added(run: Path) -> None:
     assert any(
         f"| 1 | `search=beam search.size=2` | {cell} |" in row for row in result_tables.evaluations([line])
     )
-    for wrong in ("search=beam search.size=3", "--ensemble RUN search=beam search.size=2"):
-        with pytest.raises(SystemExit, match="--evaluation="):
+    beam = "search=beam search.size=2"
+    for wrong, named in (
+        ("search=beam search.size=3", "gives search.size=3"),
+        (f"--ensemble RUN {beam}", "give a --member for each"),
+        (f"--ensemble=RUN {beam}", "give a --member for each"),
+        (f"{beam} --checkpoint last:2", "--checkpoint=last:2. The evaluation has --checkpoint=None"),
+        (f"{beam} --precision fp32", "--precision=fp32. The evaluation has --precision=auto"),
+        (f"{beam} --replace-unknown", "--replace-unknown=True"),
+        (f"{beam} --validation", "--validation=True"),
+        (f"{beam} --checkpoints last:2", "--checkpoints"),
+    ):
+        with pytest.raises(SystemExit, match=named):
             add(
                 run / "evaluations" / "1",
                 COMMAND,
@@ -241,6 +253,19 @@ def test_an_evaluation_is_added(run: Path) -> None:
             )
     with pytest.raises(SystemExit, match="not an evaluation"):
         add(run, COMMAND, *evaluation)
+
+
+def test_an_evaluation_is_not_what_runs_show_beside_theirs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Path] = []
+    monkeypatch.setattr(results, "SHOWN_BESIDE", COMMAND)
+    monkeypatch.setattr(results, "write_recorded", lambda folder, line: shown.append(folder))
+    evaluation = ("--evaluation", "python -m seq2seq_lab.evaluate RUN search=beam search.size=2")
+    results.add(["add", str(run), "--command", COMMAND, "--machine", ONE.machine])
+    about = ["--command", COMMAND, "--machine", ONE.machine]
+    results.add(["add", str(run / "evaluations" / "1"), *about, *evaluation])
+    assert shown == [run]
 
 
 def test_runs_that_measure_nothing_are_refused(run: Path) -> None:
@@ -517,7 +542,7 @@ def test_scores_by_length_have_own_rows_and_a_line_of_every_seed(monkeypatch: py
         "| 24 | 5 | 20.0% ± 14.1% |",
     ]
     assert "![Exact match by length](images/scan_length.png)" in rows
-    assert "`experiment=scan_lstm`, seeds 3; `experiment=scan_gru`" in " ".join(rows)
+    assert "`experiment=scan_lstm`, seed 3; `experiment=scan_gru`" in " ".join(rows)
     figure = length_pictures.draw(lines, name, scores[1:])
     assert figure is not None
     drawn = [np.asarray(one.get_xydata()).tolist() for one in figure.axes[0].lines]
