@@ -376,7 +376,7 @@ def start_record(
     """Return what `run.json` records of a run, except choices, overrides and run id.
 
     Raises:
-        UserError: a resumed run started with other data.
+        UserError: a resumed run started with other data, or a rank has other data or code than rank 0.
     """
     config, ranks, record = job.config, compute.ranks, origin.record
     if record is None:
@@ -390,6 +390,7 @@ def start_record(
         **({"float32_lstm": float32_lstm} if float32_lstm else {}),
         **provenance.provenance(config, data.record, weights, compute.device, ranks.size),
     }
+    provenance.require_equal(ranks.gather((dict(data.identity), now)))
     if record is not None and origin.checkpoint is not None:
         return resumed_record(job.folder, record, now, origin.checkpoint.name)
     inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain))

@@ -166,8 +166,13 @@ def join_ranks() -> Iterator[Ranks]:
     """Join the other ranks; the environment contains their address.
 
     Raises:
-        UserError: the port is in use, or a rank has not started.
+        UserError: the port is in use, a rank has not started, or LOCAL_RANK is missing where there are several GPUs.
     """
+    if "LOCAL_RANK" not in os.environ and torch.cuda.device_count() > 1:
+        raise UserError(
+            "LOCAL_RANK is not set: the number of the rank on its machine, from 0, which chooses its GPU. Start each rank "
+            "with it; see docs/parallel.md."
+        )
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.device_count():
         torch.cuda.set_device(gpu_of_rank(local_rank))

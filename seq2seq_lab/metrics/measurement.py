@@ -1,7 +1,7 @@
 """The computation of the metrics of a split."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -70,6 +70,7 @@ def measure(
     final: bool = False,
     also: Collection[str] = (),
     samples: int = CONFIDENCE_SAMPLES,
+    after_metric: Callable[[], None] | None = None,
 ) -> Measurement:
     """Compute the metrics of a split from its outputs.
 
@@ -79,6 +80,7 @@ def measure(
         final: add the metrics of the final evaluation, the confidence intervals and the groups of examples.
         also: names of metrics of the final evaluation to compute in any case.
         samples: the number of bootstrap samples of a confidence interval.
+        after_metric: called after each metric, for example to stop after a signal.
 
     Raises:
         UserError: the rows of a metric are not an array of numbers [N, K].
@@ -101,6 +103,8 @@ def measure(
                 interval = confidence_interval(metric.value, rows, clusters, samples)
                 if math.isfinite(interval):
                     values[f"{metric.name}_confidence"] = interval
+        if after_metric is not None:
+            after_metric()
     groups = {}
     for grouping in groupings if final else ():
         metric, members = grouping.metric, grouping.groups(outputs)

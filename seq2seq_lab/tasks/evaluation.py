@@ -110,7 +110,8 @@ class SplitEvaluator(ABC, Generic[Result]):
 
         Args:
             final: add what `measure` adds to the final evaluation, and what the task's report needs.
-            counted: called after each batch with the number of finished batches and of all batches of this rank.
+            counted: called after each batch with the number of finished batches and of all batches of this rank, and
+                after each metric.
         """
         self.model.eval()
         share: dict[int, Result] = {}
@@ -122,14 +123,15 @@ class SplitEvaluator(ABC, Generic[Result]):
         whole: list[Any] = []
 
         def values() -> dict[str, float]:
-            whole.append(self._merged(shares, final))
+            whole.append(self._merged(shares, final, counted))
             return whole[0].values
 
         values_of_all = self.compute.ranks.broadcast(values)
         return whole[0] if whole else Evaluation(values_of_all, Measurement({}), None)
 
-    def _merged(self, shares: Sequence[Mapping[int, Result]], final: bool) -> Any:
+    def _merged(self, shares: Sequence[Mapping[int, Result]], final: bool, counted: Counted | None) -> Any:
         """Return the evaluation from the results of each rank, by example."""
+        batches = len(self.plan)
         every = {i: result for share in shares for i, result in share.items()}
         results = [every[i] for i in range(len(every))]
         outputs = self.outputs(results)
@@ -141,5 +143,6 @@ class SplitEvaluator(ABC, Generic[Result]):
             groupings=self.groupings,
             final=final,
             also=self.also,
+            after_metric=None if counted is None else lambda: counted(batches, batches),
         )
         return self.evaluation(results, outputs, measurement, final)

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config
 from seq2seq_lab.config.trust import trusted_modules
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 from seq2seq_lab.runtime.device import device_name
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
@@ -147,6 +148,26 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     if recorded.get("weights") != now.get("weights"):
         found["weights"] = "weights of init_from"
     return found
+
+
+def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> None:
+    """Require that all ranks train on the same data with the same code: the gradients of others are averaged too.
+
+    Args:
+        of_ranks: the `TaskData.identity` and the provenance of each rank.
+
+    Raises:
+        UserError: names the first rank that differs from rank 0, and how.
+    """
+    (identity, record), *others = of_ranks
+    for rank, (own_identity, own) in enumerate(others, start=1):
+        found = [*differences(record, own).values()]
+        found += [] if found else [name for name in identity if identity[name] != own_identity.get(name)]
+        if found:
+            raise UserError(
+                f"Rank {rank} differs from rank 0: {'; '.join(found)}. Give the machines of all ranks the same files and "
+                f"the same version of seq2seq_lab."
+            )
 
 
 def _data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

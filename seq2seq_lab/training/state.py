@@ -1,7 +1,7 @@
 """The settings of a training, its state, and the losses since the last log line."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,11 +99,13 @@ class TrainState:
 
     def __post_init__(self) -> None:
         self.losses = [*[None] * (len(self.history) - len(self.losses)), *self.losses]
+        # Every step reads them.
+        self._scores = [Score.of(value, loss) for value, loss in zip(self.history, self.losses, strict=True)]
 
     @property
-    def scores(self) -> list[Score]:
+    def scores(self) -> Sequence[Score]:
         """The score of each validation."""
-        return [Score.of(value, loss) for value, loss in zip(self.history, self.losses, strict=True)]
+        return self._scores
 
     @property
     def units_per_second(self) -> float:
@@ -118,18 +120,19 @@ class TrainState:
     def keep_score(self, value: float, loss: float | None) -> None:
         """Add the score of this step, whose checkpoint becomes the best one unless an earlier score is better."""
         best = None if self.best_value is None else Score.of(self.best_value, self.best_loss)
-        if best is None or Score.of(value, loss) >= best:
+        score = Score.of(value, loss)
+        if best is None or score >= best:
             self.best, self.best_value, self.best_loss = self.name, value, loss
         self.history.append(value)
         self.losses.append(loss)
+        self._scores.append(score)
         self.validated = self.step
 
     def out_of_patience(self, patience: int | None) -> bool:
         """Return whether the score has not improved for this number of validations."""
-        scores = self.scores
-        if patience is None or not scores:
+        if patience is None or not self._scores:
             return False
-        return len(scores) - 1 - scores.index(max(scores)) >= patience
+        return len(self._scores) - 1 - self._scores.index(max(self._scores)) >= patience
 
 
 class StepResult(NamedTuple):

@@ -284,6 +284,26 @@ def test_a_launcher_is_known_by_its_variables(
     assert is_external_rank() == is_secondary_rank() == joined
 
 
+def test_a_launcher_has_to_choose_among_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match=r"LOCAL_RANK is not set"), launch.join_ranks():
+        pass
+
+
+def test_a_rank_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(ranks: Ranks, value: Any) -> list[Any]:
+        """Return this rank's value, and that of a rank whose code differs."""
+        if isinstance(value, tuple):
+            identity, record = value
+            return [value, (identity, record | {"source": "other"})]
+        return [value]
+
+    monkeypatch.setattr(Ranks, "gather", gather)
+    with pytest.raises(UserError, match="Rank 1 differs from rank 0: source of seq2seq_lab"):
+        seq2seq_lab.train(SETTINGS, folder=tmp_path / "run")
+
+
 def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(launch, "choose_device", lambda wanted: torch.device("cuda"))

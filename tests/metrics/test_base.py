@@ -57,6 +57,12 @@ def test_a_validation_measures_what_is_declared_for_it() -> None:
     assert measured([0, 0], final=True).values == {}
 
 
+def test_a_caller_can_stop_after_each_metric() -> None:
+    done: list[str] = []
+    measured([1, 0], final=True, after_metric=lambda: done.append("metric"))
+    assert done == ["metric"] * 3
+
+
 def test_the_final_evaluation_adds_intervals_and_keeps_statistics_of_examples() -> None:
     found = measured([1, 0] * 50, final=True)
     assert set(found.values) == {"share", "share_confidence", "late", "per_rank"}

@@ -11,6 +11,7 @@ import pytest
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.translation.task import pairs_record
 from seq2seq_lab.training import provenance
 
@@ -69,6 +70,19 @@ def test_a_difference_names_what_changed() -> None:
     }
     assert provenance.differences(now, now) == {}
     assert provenance.differences(now | {"changed": ["source"]}, now).keys() == {"source"}
+
+
+def test_ranks_with_other_data_or_code_are_refused() -> None:
+    first, identity = record_of(machine={"device_name": "one"}), {"the data or the tokenizer": "key"}
+    provenance.require_equal([(identity, first), (identity, record_of(machine={"device_name": "other"}))])
+    fewer = record_of(data=pairs_record(replace(CORPUS, train=HELD_OUT)))
+    for own_identity, own, named in (
+        (identity, fewer, r"data \(train: 3 examples, now 1\)"),
+        (identity, record_of(source="t"), "source of seq2seq_lab"),
+        ({"the data or the tokenizer": "other"}, first, "the data or the tokenizer"),
+    ):
+        with pytest.raises(UserError, match=f"^Rank 2 differs from rank 0: {named}"):
+            provenance.require_equal([(identity, first), (identity, first), (own_identity, own)])
 
 
 def test_the_source_is_that_of_the_package_and_of_conf(

@@ -5,7 +5,7 @@ import logging
 import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +385,16 @@ def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Tr
     resumed.fit()
     assert resumed.state.losses == [None, None, 2.5]
     assert resumed.state.best == "step_00000015"
+
+
+def test_the_scores_are_made_once_and_restored() -> None:
+    state = TrainState()
+    state.keep_score(1.0, 0.5)
+    state.keep_score(2.0, None)
+    assert state.scores is state.scores  # every step reads them
+    assert [*state.scores] == [(1.0, -0.5), (2.0, -math.inf)]
+    assert TrainState.restored(asdict(state)).scores == state.scores
+    assert [state.out_of_patience(patience) for patience in (None, 0, 1)] == [False, True, False]
 
 
 def test_a_lost_best_checkpoint_is_replaced_by_that_of_the_lowest_loss(make: Callable[..., Trainer]) -> None:
