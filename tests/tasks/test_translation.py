@@ -412,7 +412,11 @@ def test_attention_is_kept_where_it_is_asked_for(
 ) -> None:
     assert evaluator(model, corpus.validation, tokenized, greedy())().hypotheses == {}
     evaluate = evaluator(model, corpus.validation, tokenized, greedy(), samples=[3, 7], kept_at_end=[4])
-    kept = evaluate().hypotheses
+    calls: list[tuple[int, int]] = []
+    kept = evaluate(counted=lambda done, total: calls.append((done, total))).hypotheses
+    assert (
+        calls[-3:] == [(len(evaluate.plan), len(evaluate.plan))] * 3
+    )  # also after each metric: a signal stops there
     assert set(kept) == {3, 7}
     final = evaluate(final=True)
     assert set(final.hypotheses) == {3, 4, 7, *(one.pair for one in final.worst)}
