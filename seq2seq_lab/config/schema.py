@@ -42,6 +42,13 @@ class Bridge(Enum):
     zero = "zero"
 
 
+class Normalization(Enum):
+    """What the summed loss of an optimizer step is divided by: the number of units (see `Task.unit`), or of examples."""
+
+    units = "units"
+    examples = "examples"
+
+
 class ValidateUnit(Enum):
     """What `trainer.validate_every` counts."""
 
@@ -143,6 +150,7 @@ class TrainerConfig:
     max_epochs: Count
     max_steps: Count | None
     micro_batches: Count
+    normalization: Normalization
     clip_norm: Positive | None
     max_skipped_steps: Count
     validate_every: Positive

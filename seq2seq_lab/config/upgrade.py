@@ -146,14 +146,15 @@ def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def added_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of `ADDED_TO_CLASS` that apply to a configuration, by section.
+    """Return the settings of `ADDED_TO_CLASS` that apply to a configuration, and those that all have, by section.
 
     Args:
         config: the plain configuration, unchecked.
     """
     slots = {name: slot for name in SLOTS if isinstance(slot := config.get(name), Mapping)}
     found = {name: ADDED_TO_CLASS.get(str(slot.get("_target_")), {}) for name, slot in slots.items()}
-    return {"model": {"cell": slots.get("encoder", {}).get("cell", "gru")}} | found
+    of_model = {"cell": slots.get("encoder", {}).get("cell", "gru")}
+    return {"model": of_model, "trainer": {"normalization": "units"}} | found
 
 
 def renamed_settings(lines: Iterable[str]) -> list[str]:

@@ -74,7 +74,11 @@ class EpochPlan(ABC):
 
     @abstractmethod
     def count(self, step: int) -> int:
-        """Return the number of units of a step on all ranks. The loss is the mean over this number."""
+        """Return the number of units of a step on all ranks. By default, the loss is the mean over this number."""
+
+    def examples(self, step: int) -> int:
+        """Return the number of examples of a step on all ranks."""
+        return sum(map(len, self.plan[step]))
 
 
 class TrainingSplit(Protocol):

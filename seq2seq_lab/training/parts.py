@@ -5,7 +5,7 @@ from dataclasses import fields
 import torch
 from torch import nn
 
-from seq2seq_lab.config.schema import Config, MonitorMode, ValidateUnit
+from seq2seq_lab.config.schema import Config, MonitorMode, Normalization, ValidateUnit
 from seq2seq_lab.config.slots import Kind, part
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.tasks.base import Task
@@ -30,6 +30,7 @@ def trainer_settings(config: Config, task: Task) -> TrainerSettings:
         "monitor": f"val/{metric.name}",
         "higher_is_better": metric.higher_is_better if automatic else trainer.monitor_mode is MonitorMode.max,
         "tie_breaker": losses[0] if losses else None,
+        "by_example": trainer.normalization is Normalization.examples,
         "validate_by_epoch": trainer.validate_unit is ValidateUnit.epoch,
     }
     return TrainerSettings(**values)

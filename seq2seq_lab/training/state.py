@@ -19,6 +19,7 @@ class TrainerSettings:
     """How long to train, and when to log, validate, save and stop. Meanings: conf/trainer/default.yaml.
 
     Attributes:
+        by_example: whether the summed loss of a step is divided by its number of examples instead of units.
         validate_by_epoch: whether `validate_every` counts epochs instead of steps.
         monitor: the name of the monitored metric, with the prefix of the validation split.
         higher_is_better: whether a greater value of the monitored metric is better.
@@ -29,6 +30,7 @@ class TrainerSettings:
     max_epochs: int
     max_steps: int | None
     micro_batches: int
+    by_example: bool
     clip_norm: float | None
     validate_every: float
     validate_by_epoch: bool

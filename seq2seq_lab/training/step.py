@@ -49,7 +49,7 @@ class TrainingStep:
         self.model = model
         self.optimizer = optimizer
         self.schedule = schedule
-        self.micro_batches = settings.micro_batches
+        self.micro_batches, self.by_example = settings.micro_batches, settings.by_example
         self.max_norm = math.inf if settings.clip_norm is None else settings.clip_norm
         self.seed = seed
         self.total = total
@@ -82,6 +82,7 @@ class TrainingStep:
             own = plan.share(state.position, ranks.rank, ranks.size, self.micro_batches)
             micro_batches = {part: [plan.batch(index) for index in batches] for part, batches in own.items()}
         units = plan.count(state.position)
+        divisor = plan.examples(state.position) if self.by_example else units
         info = StepInfo(state.epoch, step)
         sums: list[Tensor] = []
         for part, batches in micro_batches.items():
@@ -103,8 +104,8 @@ class TrainingStep:
                         ):
                             loss_sum = self._loss(batch, info)
                         with _phase("backward", waits=True):
-                            # The gradients are averaged over the ranks; the loss is the mean over the units of all ranks.
-                            self.scaler.scale(loss_sum * ranks.size / units).backward()
+                            # The gradients are averaged over the ranks; the divisor is the number of all ranks.
+                            self.scaler.scale(loss_sum * ranks.size / divisor).backward()
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
         examples = sum(len(index) for batches in own.values() for index in batches)

@@ -109,7 +109,7 @@ def test_zaremba2014_trains_and_is_chosen_with_carried_state(tmp_path: Path) -> 
     rows = [json.loads(text) for text in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     rates = [row["train/learning_rate"] for row in rows if "train/learning_rate" in row]
     steps = len(rates) // 4
-    assert rates[::steps] == pytest.approx([35, 35, 35 / 1.2, 35 / 1.44])
+    assert rates[::steps] == pytest.approx([1, 1, 1 / 1.2, 1 / 1.44])
     assert losses_of(folder)[-1] < losses_of(folder)[0]
     carried = [row[key] for row in rows if (key := "val/perplexity_per_word_carried") in row]
     result = result_of(folder)

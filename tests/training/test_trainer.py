@@ -16,7 +16,7 @@ from torch import nn
 
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
-from seq2seq_lab.config.schema import Config, MonitorMode, Precision, ValidateUnit
+from seq2seq_lab.config.schema import Config, MonitorMode, Normalization, Precision, ValidateUnit
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
@@ -242,6 +242,16 @@ def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> No
     one.fit()
     many.fit()
     assert torch.allclose(weights(one), weights(many), atol=2e-5)
+
+
+def test_the_loss_of_a_step_is_divided_by_its_units_or_its_examples(make: Callable[..., Trainer]) -> None:
+    one, other = (
+        take_step(make(folder=name, normalization=Normalization(name), clip_norm=None, micro_batches=parts))
+        for name, parts in (("units", 1), ("examples", 3))
+    )
+    assert (other.units, other.examples) == (one.units, one.examples) == (one.units, 8)
+    assert float(other.loss_sum) == pytest.approx(float(one.loss_sum), rel=1e-5)
+    assert float(other.norm) == pytest.approx(float(one.norm) * one.units / one.examples, rel=1e-4)
 
 
 def test_clip_norm(make: Callable[..., Trainer]) -> None:
