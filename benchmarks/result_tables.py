@@ -549,7 +549,8 @@ def evaluations(lines: Sequence[Line]) -> list[str]:
 
 def earlier(lines: Sequence[Line]) -> list[str]:
     """Return the validation and test scores of superseded lines."""
-    names = ("val/bleu", "val/bleu_lowercased_tokenised", "test/bleu", "test/bleu_lowercased_tokenised")
+    bleu = ("val/bleu", "val/bleu_lowercased_tokenised", "test/bleu", "test/bleu_lowercased_tokenised")
+    names = (*bleu, "test/accuracy")
     superseded = [[line] for line in lines if line.superseded]
     has_others = any(runs[0].task != "translation" for runs in superseded)
     others: dict[str, Cell] = {"primary score of another task": primary_score} if has_others else {}
