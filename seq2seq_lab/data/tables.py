@@ -45,6 +45,11 @@ HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 _SAMPLE = 1_000  # lines that show how a table is written
 _FIRST = 100  # rows: the number of columns is that of most of them
 _BATCH = 1_000  # rows of Parquet in memory
+_CELL_LINES = 100  # the most lines of a quoted cell: a stray quotation mark does not hide the rest of a file
+_NOT_CLOSED = (
+    f"a quoted cell is not closed within {_CELL_LINES} lines or before the end of the file; close it (quotation marks "
+    "inside it are doubled), or set dataset.format=tsv with dataset.delimiter, where quotation marks have no meaning"
+)
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _DECLARATION = re.compile(r'"?sep=([^"])"?', re.IGNORECASE)
 _SPACED_QUOTE = re.compile(r'\s+".*"\s*')
@@ -178,33 +183,32 @@ def comma_rows(
 ) -> Rows:
     """Yield the cells of each line, quoted as in RFC 4180.
 
-    The lines of a quoted cell with line breaks make one bad row.
+    The lines of a quoted cell with line breaks make one bad row. If a quoted cell is not closed, the line that opens it is a
+    bad row, and the lines after it are rows of their own.
 
     Args:
         declared: leave out a first line such as `sep=;`, which tells Excel the delimiter.
-
-    Raises:
-        UserError: a quoted cell is not closed before the end of the file.
     """
-    opened = 0
-    for line_number, (text, wrong) in enumerate(lines, start=1):
+    rest = enumerate(lines, start=1)
+    ahead: list[tuple[int, tuple[str, str]]] = []  # lines that were read to find the end of a cell
+    while ahead := ahead or [*itertools.islice(rest, 1)]:
+        line_number, (text, wrong) = ahead.pop(0)
         if line_number == 1 and declared and _DECLARATION.fullmatch(text):
             continue
-        # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
-        cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text, separator)
-        if open_at_end:
-            opened = opened or line_number
-        elif opened:
-            yield f"{path} lines {opened} to {line_number}", [], "a quoted cell contains a line break"
-            opened = 0
-        else:
+        cells, problem, open_at_end = _comma_cells(text, separator)
+        if not open_at_end:
             yield f"{path} line {line_number}", cells, wrong or problem
-    if opened:
-        raise UserError(
-            f"{path} line {opened}: a quoted cell is not closed before the end of the file. Close it "
-            "(quotation marks inside it are doubled), or set dataset.format=tsv with dataset.delimiter, where they have no "
-            "meaning."
-        )
+            continue
+        ahead += itertools.islice(rest, _CELL_LINES - 1 - len(ahead))
+        # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
+        still_open = (_comma_cells(f'"{inside}', separator)[2] for _, (inside, _) in ahead)
+        more = next((count for count, is_open in enumerate(still_open, start=1) if not is_open), 0)
+        del ahead[:more]
+        if more:
+            location = f"{path} lines {line_number} to {line_number + more}"
+            yield location, [], "a quoted cell contains a line break"
+        else:
+            yield f"{path} line {line_number}", [], _NOT_CLOSED
 
 
 def _comma_cells(text: str, separator: str) -> tuple[list[str], str, bool]:

@@ -292,13 +292,34 @@ def test_files_that_do_not_show_their_pairs_are_always_refused(tmp_path, held_ou
     packed = gzip.compress(table(PAIRS * 100).encode())
     for name, data, wrong in (
         ("cut.tsv.gz", packed[: len(packed) // 2], r"cut\.tsv\.gz cannot be read to its end"),
-        ("open.csv", b'a,b\n"c,d\ne,f\n', r"open\.csv line 2: a quoted cell is not closed"),
         ("empty.tsv", b"", r"dataset\.train=.*empty\.tsv.*no pairs"),
         ("head.tsv", b"\xff\tb\n", r"(byte 1 is not UTF-8|no pairs)"),
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(UserError, match=wrong):
             parallel(**held_out, train=str(tmp_path / name), on_bad_pair=on_bad_pair).load()
+
+
+def test_a_cell_that_is_not_closed_is_one_bad_pair_at_the_line_that_opens_it(tmp_path, held_out):
+    rows = [[f"a{n}", f"b{n}"] for n in range(400)]
+    rows[10][0], rows[200][1], rows[-2][0] = '"a10', 'b200"', '"a398'
+    train = write(tmp_path / "train.csv", "".join(f"{a},{b}\n" for a, b in rows))
+    with pytest.raises(UserError, match=r"train\.csv line 11: a quoted cell is not closed.*on_bad_pair=drop"):
+        parallel(**held_out, train=train).load()
+    corpus = parallel(**held_out, train=train, on_bad_pair="drop").load()
+    assert pairs_of(corpus.train) == [(a, b) for a, b in rows if not a.startswith('"')]
+    assert +corpus.counts == Counter(dropped_pairs=2)
+
+
+@pytest.mark.parametrize("lines", [2, 100])
+def test_a_cell_of_many_lines_is_one_bad_pair(tmp_path, held_out, lines):
+    cell = '"' + "a,b\n" * (lines - 1) + '"'
+    train = write(tmp_path / "train.csv", f"eins,one\n{cell},x\nzwei,two\n")
+    with pytest.raises(UserError, match=rf"lines 2 to {lines + 1}: a quoted cell contains a line break"):
+        parallel(**held_out, train=train).load()
+    corpus = parallel(**held_out, train=train, on_bad_pair="drop").load()
+    assert pairs_of(corpus.train) == PAIRS[:2]
+    assert +corpus.counts == Counter(dropped_pairs=1)
 
 
 def test_wrong_column_names_and_numbers_are_refused(tmp_path, held_out):
