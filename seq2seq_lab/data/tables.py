@@ -43,7 +43,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": 
 HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 
 _SAMPLE = 1_000  # lines that show how a table is written
-_FIRST = 100  # rows: the number of columns is that of most of them
+_FIRST = 100  # rows: the number of columns is that of most of them; two objects in a row show JSON lines
 _BATCH = 1_000  # rows of Parquet in memory
 _CELL_LINES = 100  # the most lines of a quoted cell: a stray quotation mark does not hide the rest of a file
 _NOT_CLOSED = (
@@ -359,21 +359,27 @@ def _remedy(columns: Sequence[str]) -> str:
 
 
 def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
-    """Yield the objects of a JSON file: one per line, or of one array, the whole file or the only one in its object."""
+    """Yield the objects of a JSON file: one per line, or of one array, the whole file or the only one in its object.
+
+    A file whose first line is not an object is read into memory, unless two of the next lines in a row are objects.
+    """
     start = [*itertools.islice(lines, 2)]
-    texts: Iterable[tuple[str, str]] = itertools.chain(start, lines)
     first = start[0][0] if start else ""
     row, wrong = _parsed(first)
     only = not any(text.strip() for text, _ in start[1:])  # otherwise it is a row
     if first.lstrip()[:1] in ("[", "{") and (wrong or not isinstance(row, dict) or (only and _arrays(row))):
-        texts = [*texts]
-        document, problem = _parsed("\n".join(text for text, _ in texts))
-        if not problem and not any(wrong for _, wrong in texts):
-            arrays = [document] if isinstance(document, list) else _arrays(document)
-            for index, row in enumerate(arrays[0] if len(arrays) == 1 else [document], start=1):
-                yield f"{path} element {index}", *_object(row)
-            return
-    for line_number, (text, wrong) in enumerate(texts, start=1):
+        start += itertools.islice(lines, _FIRST)
+        objects = [isinstance(_parsed(text)[0], dict) for text, _ in start]
+        # One JSON text has a comma or bracket between two objects.
+        if not any(one and other for one, other in itertools.pairwise(objects)):
+            start += lines
+            document, problem = _parsed("\n".join(text for text, _ in start))
+            if not problem and not any(wrong for _, wrong in start):
+                arrays = [document] if isinstance(document, list) else _arrays(document)
+                for index, row in enumerate(arrays[0] if len(arrays) == 1 else [document], start=1):
+                    yield f"{path} element {index}", *_object(row)
+                return
+    for line_number, (text, wrong) in enumerate(itertools.chain(start, lines), start=1):
         row = None
         if not (wrong := wrong or find_problem(text)):
             row, wrong = _parsed(text)

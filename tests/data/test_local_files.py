@@ -209,6 +209,26 @@ def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
     assert [next(rows)[1] for _ in range(3)] == [{"a": [{"b": number}]} for number in range(3)]
 
 
+@pytest.mark.parametrize("start", ['{"a": 1', "[", "[1]", '{"a": 1\n{"a": 2}\n{"a": 3'])
+def test_json_lines_whose_first_line_is_wrong_are_read_one_by_one(tmp_path: Path, start: str) -> None:
+    def lines() -> Iterator[tuple[str, str]]:
+        for text in (*start.splitlines(), *['{"a": 0}'] * 200):
+            yield text, ""
+        raise AssertionError("read too far")
+
+    rows = json_rows(tmp_path, lines())
+    location, _, wrong = next(rows)
+    assert location == f"{tmp_path} line 1"
+    assert "not" in wrong
+    assert not next(rows)[2]
+
+
+@pytest.mark.parametrize("text", ['[\n{"a": 1}\n]', '{"data": [\n{"a": 1}\n]}', '[{"a": 1},\n{"a": 2}\n]'])
+def test_an_array_whose_second_line_is_an_object_is_an_array(tmp_path: Path, text: str) -> None:
+    rows = [*json_rows(tmp_path, iter([(line, "") for line in text.splitlines()]))]
+    assert [(row["a"], wrong) for _, row, wrong in rows] == [(n + 1, "") for n in range(len(rows))]  # type: ignore[call-overload]
+
+
 def test_quotation_marks_of_a_corpus_with_tabs_are_text(tmp_path: Path) -> None:
     for row in ('"ja", "nein"\tb\n"c"\td\n', '"Ja"\t"Yes"\nnein, nein\tno\n'):
         content = row.encode()
