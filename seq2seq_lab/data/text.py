@@ -27,7 +27,8 @@ SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 EMPTY = "the sentence is empty"
 FEW_EXAMPLES = 50
 """A held-out split with fewer examples is too small for scores."""
-_DROPS_IN_DETAIL = 3
+_DROPS_IN_DETAIL = 3  # bad pairs that the console shows
+_DROPS_IN_LOG = 1_000  # bad pairs that run.log contains
 
 
 def new_counts() -> Counter[str]:
@@ -128,8 +129,8 @@ def usable(
 ) -> Iterator[Item]:
     """Yield the pair of each (pair, problem) without a problem.
 
-    The first problem raises `UserError`. With `on_bad_pair="drop"` the pair is dropped, counted and logged; the number of
-    dropped pairs is logged at the end, under `name`.
+    The first problem raises `UserError`. With `on_bad_pair="drop"` the pair is dropped and counted. The log has the first
+    `_DROPS_IN_LOG` of them, and at the end their number, under `name`.
     """
     dropped = total = 0
     for pair, problem in candidates:
@@ -141,8 +142,10 @@ def usable(
             raise UserError(f"{problem}. Correct the data, or drop such pairs with dataset.on_bad_pair=drop.")
         dropped += 1
         counts["dropped_pairs"] += 1
-        # run.log contains all of them; the console shows a few.
-        logger.warning("dropped pair: %s", problem, extra={"console": dropped <= _DROPS_IN_DETAIL})
+        if dropped <= _DROPS_IN_LOG:
+            logger.warning("dropped pair: %s", problem, extra={"console": dropped <= _DROPS_IN_DETAIL})
+    if dropped > _DROPS_IN_LOG:
+        logger.warning("%s: %d more dropped pairs are not listed", name, dropped - _DROPS_IN_LOG)
     if dropped:
         logger.warning("%s: %d of %d pairs dropped (dataset.on_bad_pair=drop)", name, dropped, total)
 

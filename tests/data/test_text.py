@@ -174,3 +174,13 @@ def test_the_files_of_a_folder_are_listed(tmp_path):
         (tmp_path / f"f{number:02}").touch()
     assert list_folder(tmp_path).endswith("f11 and 2 more")
     assert list_folder(tmp_path / "gone").endswith("not found")
+
+
+def test_the_log_has_the_first_drops_and_the_number_of_the_others(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert read(tmp_path, ["a", *[""] * 1_200], ["b"] * 1_201, "drop")[1] == {"dropped_pairs": 1_200}
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1_002
+    assert "line 1001:" in messages[-3]
+    assert "200 more dropped pairs" in messages[-2]
+    assert "1200 of 1201 pairs dropped" in messages[-1]
