@@ -15,6 +15,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 
 CHUNK = 10_000  # lines encoded, or sequences moved, at a time, to bound the memory
+CHUNK_CHARACTERS = 4_000_000  # fewer lines are encoded at a time if they have more characters
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +105,17 @@ class Ragged:
 def _encode_chunks(
     encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
 ) -> Iterator[list[list[int]]]:
-    """Yield the ids of `lines`, in chunks."""
-    starts = range(0, len(lines), CHUNK)
-    for start in progress(starts, description, len(starts)):
-        yield encode(lines[start : start + CHUNK])
+    """Yield the ids of `lines`, in chunks of at most `CHUNK` lines that end at `CHUNK_CHARACTERS`."""
+    chunk: list[str] = []
+    characters = 0
+    for line in progress(lines, description, len(lines)):
+        chunk.append(line)
+        characters += len(line)
+        if len(chunk) == CHUNK or characters >= CHUNK_CHARACTERS:
+            yield encode(chunk)
+            chunk, characters = [], 0
+    if chunk:
+        yield encode(chunk)
 
 
 def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> Tensor:

@@ -112,8 +112,23 @@ def test_a_split_of_unknown_words_only_keeps_its_sentences() -> None:
 
 def test_the_size_of_chunks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tokenize_corpus(CORPUS, word, OPTIONS, None)
-    monkeypatch.setattr(ragged, "CHUNK", 2)
-    assert_same(tokenize_corpus(CORPUS, word, OPTIONS, None), whole)
+    for name, size in (("CHUNK", 2), ("CHUNK_CHARACTERS", 12)):
+        monkeypatch.setattr(ragged, name, size)
+        assert_same(tokenize_corpus(CORPUS, word, OPTIONS, None), whole)
+
+
+def test_long_lines_are_encoded_in_smaller_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ragged, "CHUNK", 3)
+    monkeypatch.setattr(ragged, "CHUNK_CHARACTERS", 6)
+    sizes = list[int]()
+
+    def encode(lines: Sequence[str]) -> list[list[int]]:
+        sizes.append(len(lines))
+        return [[len(line)] for line in lines]
+
+    ids = ragged.Ragged.unframed(encode, ["a", "b", "c", "d", "eeeee", "ffffffff", "g"], "")
+    assert sizes == [3, 2, 1, 1]
+    assert ids.tokens.tolist() == [1, 1, 1, 1, 5, 8, 1]
 
 
 def test_select() -> None:
