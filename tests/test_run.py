@@ -998,7 +998,7 @@ class TestSettings:
     def test_a_held_out_pair_that_is_too_long_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        short, long = "a b\tb a\n", f"a\tb\na b\tb a\nb\t{'b ' * 10_000}\n"
+        short, long = "a b\tb a\n", f"a\tb\na b\tb a\nb\t{'b ' * 10_000}\n{'a ' * 20_000}\tb\n"
         for name, text in (("train", short), ("validation", long), ("test", short)):
             (tmp_path / f"{name}.tsv").write_text(text, "utf-8")
         files = [f"dataset.{name}={tmp_path / name}.tsv" for name in ("train", "validation", "test")]
@@ -1009,6 +1009,8 @@ class TestSettings:
         error = capsys.readouterr().err
         assert f"validation: the target of {tmp_path / 'validation.tsv'} line 3 has 10,000 tokens" in error
         assert "task.max_eval_length=1000" in error
+        assert "too long: 2" in error
+        assert "dataset.max_tokens=N" in error
 
     def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "seq2seq_lab")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import command_line
@@ -27,6 +28,7 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import AlignmentErrorRate, best_rows
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES
 from seq2seq_lab.metrics.base import Declarations
@@ -40,6 +42,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.translation.data import check_lengths
 from seq2seq_lab.tasks.translation.evaluation import (
     TranslationEvaluator,
     TranslationSplit,
@@ -575,3 +578,24 @@ def test_accuracy_is_reported_by_length_for_data_sets_with_lengths(
             assert (row.count, row.value) == (len(hits), pytest.approx(sum(hits) / len(hits)))
     groups = evaluator(model, corpus.validation, tokenized, Reference())(final=True).measurement.groups
     assert "accuracy_by_source_length" not in groups
+
+
+def test_long_held_out_pairs_are_counted_and_the_remedies_are_those_of_the_data_set() -> None:
+    train = ParallelText(["a b c"], ["a b c"])
+    corpus = Corpus("en", "fr", train, ParallelText(["a", "b b b", "c"], ["a", "b", "c c c c"]), {})
+    tokens = tokenize_corpus(corpus, lambda: WordTokenizer(False, False, 1, None), {}, None).validation
+    dataset: Any = SimpleNamespace()
+    limited: Any = SimpleNamespace(max_tokens=None)
+    check_lengths("validation", corpus.validation, tokens, 4, dataset)
+    with pytest.raises(UserError, match=r"the target of pair 3 has 4 tokens.*too long: 1"):
+        check_lengths("validation", corpus.validation, tokens, 3, dataset)
+    message = r"the source of pair 2 has 3 tokens: 'b b b'.*max_eval_length=2.*too long: 2"
+    gold = replace(corpus.validation, gold=[Gold((), (), frozenset())] * 3)
+    for one, text, excluded in (
+        (dataset, corpus.validation, False),
+        (limited, corpus.validation, True),
+        (limited, gold, False),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            check_lengths("validation", text, tokens, 2, one)
+        assert ("dataset.max_tokens" in str(error.value)) == excluded

@@ -1,5 +1,7 @@
 """The evaluation splits of a translation corpus."""
 
+import torch
+
 from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
 from seq2seq_lab.data.find_line import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
@@ -16,23 +18,28 @@ def segmentation_of(corpus: Corpus, setting: BleuTokenizer) -> Segmentation:
 def check_lengths(
     name: str, text: ParallelText, tokens: TokenizedText, max_length: int, dataset: Dataset
 ) -> None:
-    """Refuse a held-out pair that is too long.
+    """Refuse held-out pairs that are too long.
 
     Args:
         max_length: the maximum number of tokens on a side, without `<sos>` and `<eos>`.
         dataset: the data set that the text comes from; the message names the line of its files.
 
     Raises:
-        UserError: names the pair.
+        UserError: names the first of them.
     """
-    for side in ("source", "target"):
-        lengths = getattr(tokens, side).lengths - 2
-        if len(lengths) and int(lengths.max()) > max_length:
-            pair = int(lengths.argmax())
-            sentence = getattr(text, side)[pair]
-            location = find_line(dataset, name, sentence) or f"pair {pair + 1}"
-            raise UserError(
-                f"{name}: the {side} of {location} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
-                f"task.max_eval_length={max_length}. Shorten or remove the pair, or increase "
-                f"task.max_eval_length: the memory grows with the square of the length."
-            )
+    lengths = torch.stack((tokens.source.lengths, tokens.target.lengths)) - 2
+    too_long = (lengths > max_length).any(0).nonzero().squeeze(1)
+    if not len(too_long):
+        return
+    pair = int(too_long[0])
+    side = int(lengths[:, pair].argmax())
+    sentence = (text.source, text.target)[side][pair]
+    location = find_line(dataset, name, sentence) or f"pair {pair + 1}"
+    remedy = "Shorten or remove them"
+    if hasattr(dataset, "max_tokens") and text.gold is None:  # pairs with gold alignments cannot be excluded
+        remedy += ", exclude pairs of more than N words from all splits with dataset.max_tokens=N"
+    raise UserError(
+        f"{name}: the {('source', 'target')[side]} of {location} has {int(lengths[side, pair]):,} tokens: "
+        f"{sentence[:40]!r}…; task.max_eval_length={max_length}. Pairs of {name} that are too long: {len(too_long):,}. "
+        f"{remedy}, or increase task.max_eval_length: the memory grows with the square of the length."
+    )
