@@ -155,6 +155,7 @@ def test_the_first_picture_of_getting_started_is_what_the_program_prints(
     assert f"```\n{printed}```" in page
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_what_getting_started_promises(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +212,7 @@ def commands_of(path: Path) -> list[str]:
     return [line for line in commands if not any(word in line for word in NOT_COMPOSED)]
 
 
+@pytest.mark.slow
 def test_commands_compose_to_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("en.vec").write_text(f"the{' 0.5' * 256}\n")

@@ -80,6 +80,7 @@ def test_several_processes_return_the_scores_of_one(
         assert (folders[0] / name).read_text("utf-8") == (folders[1] / name).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_each_process_has_a_gpu_of_its_own(
     run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_report_that_is_cut_off_has_the_results_so_far(
     ]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     words = ["--device", "cpu", "--out", str(tmp_path), "--parts", "machine", "tests"]
     command = [sys.executable, "-m", "benchmarks.gpu", *words]

@@ -34,6 +34,7 @@ def test_two_ranks_share_the_steps_of_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert (first.seconds, first.without_exchange, first.exchange) == (0.5, 0.5, 0.5)
 
 
+@pytest.mark.slow
 def test_the_time_that_a_rank_waits_for_the_others_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     all_reduce = Ranks.all_reduce
 

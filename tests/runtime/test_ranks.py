@@ -84,6 +84,7 @@ def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() 
     assert set().union(*(rank.seeds for (rank,) in ranks)) == alone.seeds
 
 
+@pytest.mark.slow
 def test_all_ranks_skip_a_step_that_is_not_finite_on_one() -> None:
     with forked_ranks():
         ranks = spawn(2, not_finite_on_rank_1, composed(("task.batch_size=16",)), 1)
@@ -118,6 +119,7 @@ def compute_with_two_threads() -> float:
     return total
 
 
+@pytest.mark.slow
 def test_forked_ranks_compute_after_this_process_has_used_threads() -> None:
     threads = torch.get_num_threads()
     expected = compute_with_two_threads()
@@ -135,5 +137,6 @@ def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> Non
             assert torch.equal(other[number].weights, first[number].weights)
 
 
+@pytest.mark.slow
 def test_a_rank_that_has_done_its_work_does_not_fail_by_its_end() -> None:
     assert spawn(1, aborted_at_its_end) == ["done"]
