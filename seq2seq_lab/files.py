@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from seq2seq_lab.errors import UserError
 
@@ -38,7 +38,7 @@ class FolderInUseError(UserError):
 
 @contextmanager
 def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
-    """Lock a run folder for the duration of the block.
+    """Lock a run folder for the duration of the block. If the file system does not support locks, log a warning.
 
     Args:
         timeout: seconds to wait for the lock; a check whether a run is active also holds it for a moment.
@@ -46,26 +46,42 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
     Raises:
         FolderInUseError: another process holds the lock.
     """
-    until = time.monotonic() + timeout
     with (folder / LOCK).open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= until:
-                    raise FolderInUseError(
-                        f"{folder} is in use by another run. Wait until it ends, or choose another folder."
-                    ) from error
-                time.sleep(0.05)
-            except OSError as error:
-                if error.errno not in UNSUPPORTED:
-                    raise
-                log.warning(
-                    "%s cannot be locked (%s): do not start two runs in this folder.", folder, error.strerror
-                )
-                break
+        try:
+            locked = lock_file(file, timeout)
+        except BlockingIOError as error:
+            raise FolderInUseError(
+                f"{folder} is in use by another run. Wait until it ends, or choose another folder."
+            ) from error
+        if not locked:
+            log.warning(
+                "%s cannot be locked on this file system: do not start two runs in this folder.", folder
+            )
         yield
+
+
+def lock_file(file: IO[str], timeout: float) -> bool:
+    """Lock a file until it is closed; return False if the file system does not support locks.
+
+    Args:
+        timeout: seconds to wait for the lock.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.05)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            return False
 
 
 def is_locked(folder: Path) -> bool:

@@ -23,7 +23,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers.base import SPECIALS, UNK
 from seq2seq_lab.data.words import has_attached
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import FolderInUseError, lock_folder, sha256
+from seq2seq_lab.files import LOCK, lock_file, sha256
 
 # Increase it when a change of the code changes the ids of the same text and options, or the files.
 FORMAT = 4
@@ -95,7 +95,8 @@ def cached_tokens(
     _remove_unfinished(folder.parent)
     with _writing(cache):
         temporary = tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent)
-    with temporary as path, lock_folder(Path(path)):
+    with temporary as path, (Path(path) / LOCK).open("w") as file:
+        lock_file(file, timeout=0)
         entry = built()
         with _writing(cache):
             published = _publish(entry, Path(path) / "entry", folder)
@@ -118,12 +119,17 @@ def _writing(cache: Path) -> Iterator[None]:
 
 
 def _remove_unfinished(parent: Path) -> None:
-    """Remove what processes that were killed have left: old folders that no process has locked."""
+    """Remove what processes that were killed have left: old folders that no process has locked.
+
+    Where the file system does not support locks, a process may still be writing them: they stay.
+    """
     for folder in parent.glob(f"{UNFINISHED}*"):
-        with suppress(FolderInUseError, FileNotFoundError):  # or another process removes it
+        # It is in use, another process removes it, or it is another user's.
+        with suppress(BlockingIOError, FileNotFoundError, PermissionError):
             if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS:
-                with lock_folder(folder, timeout=0):
-                    shutil.rmtree(folder)
+                with (folder / LOCK).open("w") as file:
+                    if lock_file(file, timeout=0):
+                        shutil.rmtree(folder)
 
 
 def text_key(

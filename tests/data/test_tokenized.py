@@ -1,5 +1,7 @@
 """The tokenized corpus and its cache."""
 
+import errno
+import fcntl
 import json
 import logging
 import multiprocessing
@@ -11,6 +13,7 @@ from itertools import product
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,6 +283,42 @@ def test_what_a_killed_job_has_left_is_removed_an_hour_later(tmp_path: Path) -> 
         os.utime(locked, (0, 0))
         tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     assert [folder.exists() for folder in (old, locked, new)] == [False, True, True]
+
+
+def test_an_old_folder_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "tokenized" / "unfinished.old"
+    old.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    open_file = Path.open
+
+    def refusing(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path.parent == old:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert old.exists()
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that does not support locks."""
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_an_old_folder_may_be_in_use_and_stays(tmp_path: Path) -> None:
+    old = tmp_path / "tokenized" / "unfinished.old"
+    old.mkdir(parents=True)
+    (old / ".lock").touch()
+    os.utime(old, (0, 0))
+    tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert old.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
