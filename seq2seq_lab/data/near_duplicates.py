@@ -7,10 +7,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from seq2seq_lab.data.build_lock import build_lock
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import read_pairs
 from seq2seq_lab.data.languages import CASES, fold_case, language_code
@@ -53,18 +55,14 @@ def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
     if any(language_code(label) in CASES for label in languages):
         digest.update(json.dumps([*map(language_code, languages)]).encode())
     entry = cache / "near_duplicates" / f"{digest.hexdigest()}.json"
-    found: Found
-    try:
-        found = parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
-    except (OSError, ValueError):  # not in the cache, or damaged
-        found = near_duplicates(corpus.train, held_out, languages)
-        try:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(entry, checked_line(found))
-        except OSError as error:
-            log.warning(
-                "%s cannot be written (%s): the near-duplicates are not cached.", entry, error.strerror
-            )
+    if (found := _read(entry)) is None:
+        with ExitStack() as lock:
+            with suppress(OSError):  # reported below, where the entry cannot be written either
+                entry.parent.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(build_lock(entry))
+            if (found := _read(entry)) is None:
+                found = near_duplicates(corpus.train, held_out, languages)
+                _write(entry, found)
     counts = {f"{name}/{kind}": len(pairs) for name, kinds in found.items() for kind, pairs in kinds.items()}
     if corpus.train:
         held_out = {
@@ -78,6 +76,21 @@ def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
         validation=validation,
         tests=dict(zip(corpus.tests, tests, strict=True)),
     )
+
+
+def _read(entry: Path) -> Found | None:
+    """Return an entry of the cache; None if it does not exist or is damaged."""
+    try:
+        return parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(entry: Path, found: Found) -> None:
+    try:
+        write_atomically(entry, checked_line(found))
+    except OSError as error:
+        log.warning("%s cannot be written (%s): the near-duplicates are not cached.", entry, error.strerror)
 
 
 def _similarity(size: int, kinds: Mapping[str, Sequence[int]]) -> list[str]:

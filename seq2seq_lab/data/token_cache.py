@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from seq2seq_lab.config import extensions
+from seq2seq_lab.data.build_lock import build_lock
 from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
@@ -65,8 +66,8 @@ def cached_tokens(
 ) -> Entry:
     """Return tokenized text from the cache, or build it and add it to the cache.
 
-    Jobs may share a cache: an entry `cache`/tokenized/KEY appears only when it is complete, and a damaged entry is logged
-    and written again.
+    Jobs may share a cache: an entry `cache`/tokenized/KEY appears only when it is complete, one process builds it while the
+    others wait (see `build_lock`), and a damaged entry is logged and written again.
 
     Args:
         key: see `text_key`.
@@ -88,22 +89,27 @@ def cached_tokens(
     folder = cache / "tokenized" / key
     with _writing(cache):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    found = _read(folder, names, load)
-    if found is not None:
-        logger.info("Tokenized text read from %s", folder)
-        return found
+    while (found := _read(folder, names, load)) is None:
+        with ExitStack() as lock:
+            with _writing(cache):
+                lock.enter_context(build_lock(folder))
+            if not folder.exists() and (entry := _write(built, cache, folder)) is not None:
+                return entry
+        logger.info("Another process has written %s; its files are used", folder)
+    logger.info("Tokenized text read from %s", folder)
+    return found
+
+
+def _write(build: Callable[[], Entry], cache: Path, folder: Path) -> Entry | None:
+    """Build an entry and write it to `folder`; return None if another process has written it meanwhile."""
     _remove_unfinished(folder.parent)
     with _writing(cache):
         temporary = tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent)
     with temporary as path, (Path(path) / LOCK).open("w") as file:
         lock_file(file, timeout=0)
-        entry = built()
+        entry = build()
         with _writing(cache):
-            published = _publish(entry, Path(path) / "entry", folder)
-    if published:
-        return entry
-    logger.info("Another job has already written %s; its files are used", folder)
-    return _read(folder, names, load) or entry
+            return entry if _publish(entry, Path(path) / "entry", folder) else None
 
 
 @contextmanager
@@ -229,7 +235,7 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
 
 
 def _publish(entry: Entry, folder: Path, target: Path) -> bool:
-    """Write an entry to a folder and rename it to `target`; return False if another job has written it."""
+    """Write an entry to a folder and rename it to `target`; return False if another process has written it."""
     entry.tokenizers.save(folder / "tokenizer")
     for index, text in enumerate(entry.ids.values()):
         np.save(_file(folder, index, "tokens"), text.tokens.numpy())

@@ -12,7 +12,7 @@ class Heartbeat:
     Attributes:
         beats: number of signs of progress.
         activity: what the process does.
-        waits: whether the activity can wait for other ranks.
+        waits: whether the activity can wait for other processes.
         step: the last optimizer step that has begun, counted from 1; 0 before the first one.
         stepped: whether an optimizer step has been completed.
         begun: the value of `beats` when the last step began.
@@ -43,10 +43,10 @@ class Heartbeat:
         self.begun = self.beats
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Record that the process waits for other ranks during the block."""
+    def waiting(self, others: str = "the other ranks") -> Iterator[None]:
+        """Record that the process waits for others during the block."""
         before = self.activity, self.waits
-        self.beat(f"{self.activity}, waiting for the other ranks", waits=True)
+        self.beat(f"{self.activity}, waiting for {others}", waits=True)
         yield
         self.beat(*before)
 

@@ -4,6 +4,8 @@ import logging
 import random
 from itertools import product
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -158,7 +160,7 @@ def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # 
     monkeypatch.setattr(module, "near_duplicates", find)
     assert with_near_duplicates(corpus, tmp_path) == counted
     assert not calls
-    (entry,) = (tmp_path / "near_duplicates").iterdir()
+    (entry,) = (tmp_path / "near_duplicates").glob("*.json")
     entry.write_text(entry.read_text().replace("0", "2", 1))
     with_near_duplicates(corpus, tmp_path)
     assert len(calls) == 1
@@ -170,6 +172,27 @@ def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # 
     with caplog.at_level(logging.WARNING):
         with_near_duplicates(other, tmp_path / "file")
     assert "cannot be written" in caplog.text
+
+
+def test_processes_that_need_the_same_counts_find_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus("en", "fr", text(("a b", "c d")), text(("a b", "x")), {"test": text(("a", "b"))})
+    find, calls = module.near_duplicates, []
+    second = Thread(target=with_near_duplicates, args=(corpus, tmp_path))
+
+    def slow(*arguments: Any) -> module.Found:
+        calls.append(arguments)
+        if len(calls) == 1:
+            second.start()
+            second.join(0.5)  # it would end if it did not wait
+            assert second.is_alive()
+        return find(*arguments)
+
+    monkeypatch.setattr(module, "near_duplicates", slow)
+    with_near_duplicates(corpus, tmp_path)
+    second.join(60)
+    assert len(calls) == 1
 
 
 def test_each_held_out_pair_has_its_similarity(tmp_path: Path) -> None:

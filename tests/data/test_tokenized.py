@@ -7,19 +7,21 @@ import logging
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from seq2seq_lab.data import ragged, token_cache
+from seq2seq_lab.data import build_lock, ragged, token_cache
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenized import (
     TokenizedCorpus,
@@ -31,6 +33,7 @@ from seq2seq_lab.data.tokenized import (
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
+from seq2seq_lab.runtime import heartbeat
 
 CORPUS = Corpus(
     "en",
@@ -70,7 +73,7 @@ def assert_same(one: TokenizedCorpus, other: TokenizedCorpus) -> None:
 
 
 def entry_of(cache: Path) -> Path:
-    (entry,) = (cache / "tokenized").iterdir()
+    (entry,) = (path for path in (cache / "tokenized").iterdir() if path.suffix != ".lock")
     return entry
 
 
@@ -257,7 +260,7 @@ def test_a_full_disk_is_reported_and_leaves_no_entry(
         patch.setattr(np, "save", fail)
         with pytest.raises(UserError, match=f"cache_dir={tmp_path} .*{error.args[-1]}"):
             tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
-    assert list((tmp_path / "tokenized").iterdir()) == []
+    assert [path.suffix for path in (tmp_path / "tokenized").iterdir()] == [".lock"]
     assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
 
 
@@ -332,7 +335,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
         tokenize_corpus(CORPUS, never, OPTIONS, tmp_path)
 
 
-def test_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -> None:
     winners: list[TokenizedCorpus] = []
 
     def slow() -> Tokenizer:
@@ -346,25 +350,80 @@ def test_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -
     assert json.loads((entry_of(tmp_path) / "manifest.json").read_text())
 
 
-def _job(cache: Path, barrier: Barrier, results: "SimpleQueue[list[int]]") -> None:
+def _job(cache: Path, barrier: Barrier, results: "SimpleQueue[tuple[bool, list[int]]]") -> None:
+    made = []
+
+    def slow() -> Tokenizer:
+        made.append(word())
+        time.sleep(0.2)
+        return made[-1]
+
     barrier.wait(60)
-    corpus = tokenize_corpus(CORPUS, word, OPTIONS, cache)
-    results.put(corpus.train.source.tokens.tolist())
+    corpus = tokenize_corpus(CORPUS, slow, OPTIONS, cache)
+    results.put((bool(made), corpus.train.source.tokens.tolist()))
 
 
-def test_two_processes_at_once(tmp_path: Path) -> None:
+def test_one_of_two_processes_at_once_tokenizes_the_corpus(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
-    results: SimpleQueue[list[int]] = context.SimpleQueue()
+    results: SimpleQueue[tuple[bool, list[int]]] = context.SimpleQueue()
     jobs = [context.Process(target=_job, args=(tmp_path, barrier, results)) for _ in range(2)]
     for job in jobs:
         job.start()
     for job in jobs:
         job.join(60)
     assert [job.exitcode for job in jobs] == [0, 0]
-    assert results.get() == results.get()
+    (one, ids), (other, same) = results.get(), results.get()
+    assert one is not other
+    assert ids == same
     assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
     assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
+
+
+def test_a_process_that_waits_for_another_makes_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks of a run may wait, one for the lock and the others for this rank: the watch must not end them."""
+    heart = heartbeat.Heartbeat()
+    monkeypatch.setattr(build_lock, "heartbeat", heart)
+    monkeypatch.setattr(build_lock, "BEAT_SECONDS", 0.01)
+    heart.beat("reading the data")
+    entry = tmp_path / "tokenized" / corpus_key(CORPUS, OPTIONS)
+    entry.parent.mkdir()
+    job = Thread(target=tokenize_corpus, args=(CORPUS, word, OPTIONS, tmp_path))
+    with build_lock.build_lock(entry):
+        job.start()
+        _wait_until(lambda: heart.waits)
+        assert heart.activity == "reading the data, waiting for another process"
+        beats = heart.beats
+        _wait_until(lambda: heart.beats > beats + 3)
+        assert heart.waits
+        assert not entry.exists()
+    job.join(60)
+    assert (heart.activity, heart.waits) == ("reading the data", False)
+    assert entry.exists()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_lock_of_another_user_does_not_prevent_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = Path.open
+
+    def refusing(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path.suffix == ".lock":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
 
 
 class Stochastic(WordTokenizer):
