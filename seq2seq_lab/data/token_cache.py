@@ -222,7 +222,7 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
             ids = {name: _load(folder, index) for index, name in enumerate(names)}
             return Entry(load(folder / "tokenizer"), ids, from_cache=True)
         reason = "its files do not match its manifest"
-    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError, UserError) as error:
         reason = str(error)
     logger.warning("The tokenized text %s is damaged (%s) and is written again", folder, reason)
     # Another job may have removed the entry already.

@@ -30,7 +30,7 @@ from seq2seq_lab.data.tokenized import (
     corpus_key,
     tokenize_corpus,
 )
-from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer
+from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer, base
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
 from seq2seq_lab.runtime import heartbeat
@@ -245,6 +245,19 @@ def test_a_damaged_entry_is_logged_and_written_again(
     assert_same(second, first)
     assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
     assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
+
+
+def test_an_entry_whose_vocabulary_is_too_large_to_be_read_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:  # an earlier version wrote it
+        patch.setattr(base, "MAX_VOCABULARY_BYTES", 0)
+        patch.setattr(WordTokenizer, "serialized", lambda tokenizer: tokenizer._backend.to_str().encode())
+        tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+        with caplog.at_level(logging.WARNING):
+            assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
+    assert "source.json is larger than" in caplog.text
+    assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
 
 
 @pytest.mark.parametrize(

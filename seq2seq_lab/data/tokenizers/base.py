@@ -27,6 +27,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 UNK, PAD, SOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<unk>", "<pad>", "<sos>", "<eos>")
+MAX_VOCABULARY_BYTES = 2**28  # some 9 million words; reading a vocabulary takes about 20 times as much memory
 
 logger = logging.getLogger(__name__)
 
@@ -175,10 +176,25 @@ class Tokenizer(ABC):
         """The number of types, including the special tokens."""
         return self._backend.get_vocab_size()
 
+    def serialized(self) -> bytes:
+        """Return the vocabulary in the format of the library.
+
+        Raises:
+            UserError: it is too large for `load_tokenizer`.
+        """
+        data = self._backend.to_str(pretty=True).encode()
+        if len(data) > MAX_VOCABULARY_BYTES:
+            raise UserError(
+                f"The vocabulary of {self._backend.get_vocab_size():,} types takes {len(data):,} bytes, but at most "
+                f"{MAX_VOCABULARY_BYTES:,} can be read again. Set tokenizer.max_size=N (of subwords: "
+                f"tokenizer.vocab_size=N) or tokenizer.min_frequency=N, and task.vector_words=N if it is set."
+            )
+        return data
+
     def save(self, folder: Path, name: str) -> None:
-        """Write `name.json` (the format of the library) and `name.options.json` (class, options, languages)."""
+        """Write `name.json` (see `serialized`) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.json").write_text(self._backend.to_str(pretty=True), encoding="utf-8")
+        (folder / f"{name}.json").write_bytes(self.serialized())
         description: dict[str, object] = {
             "class": name_of(type(self)),
             "options": self.options(),
@@ -223,7 +239,8 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
                 f"Tokenizer {name!r} not found in {folder}: {missing.name} is missing. Give the folder `tokenizer` of a run "
                 f"that has started to train."
             )
-    description, vocabulary = read_json_object(path), read_bounded(folder / f"{name}.json")
+    description = read_json_object(path)
+    vocabulary = read_bounded(folder / f"{name}.json", MAX_VOCABULARY_BYTES)
     kind, options = description.get("class"), description.get("options")
     languages, rules = description.get("languages"), description.get("rules", 1)
     if not (isinstance(kind, str) and isinstance(options, dict) and fits(rules, int)) or not fits(

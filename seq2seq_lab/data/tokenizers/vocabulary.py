@@ -117,9 +117,10 @@ class VocabularyTokenizer(Tokenizer):
         return token
 
     def _number(self, names: Sequence[str]) -> None:
-        """Set the names of all types, in the order of their ids."""
+        """Set the names of all types, in the order of their ids. Raises `UserError` if they are too many to be saved."""
         vocabulary = {name: index for index, name in enumerate(names)}
         self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
+        self.serialized()  # refuses a vocabulary that is too large, before the text is tokenized
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)

@@ -24,10 +24,12 @@ from seq2seq_lab.data.tokenizers import (
     Tokenizer,
     TokenizerPair,
     WordTokenizer,
+    base,
     fit_tokenizers,
     load_tokenizer,
 )
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import MAX_JSON_BYTES
 
 every_tokenizer = pytest.mark.parametrize("name", NAMES)
 fitted = cache(trained)
@@ -267,3 +269,41 @@ def test_bounds_of_the_vocabulary() -> None:
     small.train(lines)
     assert small.size == 5
     assert small.encode(["b c"]) == [[4, UNK]]
+
+
+@every_tokenizer
+def test_a_vocabulary_that_cannot_be_read_again_is_not_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = trained(name)
+    tokenizer.save(tmp_path, "source")
+    size = (tmp_path / "source.json").stat().st_size
+    monkeypatch.setattr(base, "MAX_VOCABULARY_BYTES", size)
+    tokenizer.save(tmp_path, "source")
+    load_tokenizer(tmp_path, "source")
+    monkeypatch.setattr(base, "MAX_VOCABULARY_BYTES", size - 1)
+    with pytest.raises(UserError, match=rf"{tokenizer.size:,} types .* tokenizer\.max_size=N"):
+        tokenizer.save(tmp_path, "source")
+    with pytest.raises(UserError, match=r"source\.json is larger than"):
+        load_tokenizer(tmp_path, "source")
+
+
+def test_a_vocabulary_that_is_too_large_is_refused_when_it_is_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "MAX_VOCABULARY_BYTES", 1000)
+    lines = [" ".join(f"word{number}" for number in range(100))]
+    with pytest.raises(UserError, match=r"104 types .* tokenizer\.max_size=N"):
+        make("word", min_frequency=1).train(lines)
+    small = WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=5)
+    small.train(lines)
+    with pytest.raises(UserError, match=r"task\.vector_words=N"):
+        small.add_words(lines[0].split())
+
+
+def test_a_vocabulary_may_be_larger_than_other_json_files(tmp_path: Path) -> None:
+    tokenizer = trained("word")
+    tokenizer.save(tmp_path, "source")
+    with (tmp_path / "source.json").open("ab") as file:
+        file.write(b" " * MAX_JSON_BYTES)
+    assert load_tokenizer(tmp_path, "source").size == tokenizer.size
