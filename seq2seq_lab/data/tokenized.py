@@ -1,7 +1,7 @@
 """A tokenized corpus of sentence pairs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,23 +80,21 @@ class TrainingText:
         specials = 2  # <sos> and <eos>
         longer = torch.maximum(tokens.source.lengths, tokens.target.lengths)
         index = fitting(longer - specials, max_length, "pairs")
-        self._sides = ((tokenizers.source, text.source), (tokenizers.target, text.target))
-        self._stochastic = any(tokenizer.stochastic for tokenizer, _ in self._sides)
         self._seed = seed
         self._tokens = tokens
         self._drawn: tuple[int, TokenizedText] | None = None
         if len(index) < len(tokens):
             self._tokens = tokens.select(index)
-            if self._stochastic:
-                source, target = (
-                    (tokenizer, Lines.of(lines[i] for i in index.tolist()))
-                    for tokenizer, lines in self._sides
-                )
-                self._sides = (source, target)
+        # The text is kept only if it is tokenized again in each epoch.
+        self._sides: list[tuple[Tokenizer, Sequence[str]]] = []
+        if tokenizers.source.stochastic or tokenizers.target.stochastic:
+            for tokenizer, lines in ((tokenizers.source, text.source), (tokenizers.target, text.target)):
+                kept = lines if len(index) == len(lines) else Lines.of(lines[i] for i in index.tolist())
+                self._sides.append((tokenizer, kept))
 
     def epoch(self, index: int) -> TokenizedText:
         """Return the ids of an epoch, counted from 0."""
-        if not self._stochastic:
+        if not self._sides:
             return self._tokens
         if self._drawn is None or self._drawn[0] != index:
             self._drawn = None  # the ids of one epoch at a time

@@ -1,5 +1,7 @@
 """Translation as a task: losses, scores, alignment error rate."""
 
+import gc
+import logging
 import math
 from collections.abc import Sequence
 from copy import deepcopy
@@ -20,11 +22,12 @@ from torch.nn import functional
 
 from seq2seq_lab.analysis.extraction import RULES
 from seq2seq_lab.config import schema as config
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose_run, composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
@@ -42,6 +45,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.translation.data import check_lengths
 from seq2seq_lab.tasks.translation.evaluation import (
     TranslationEvaluator,
@@ -599,3 +603,25 @@ def test_long_held_out_pairs_are_counted_and_the_remedies_are_those_of_the_data_
         with pytest.raises(UserError, match=message) as error:
             check_lengths("validation", text, tokens, 2, one)
         assert ("dataset.max_tokens" in str(error.value)) == excluded
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "kept"),
+    [(("tokenizer=word",), 0), (("tokenizer=bpe_dropout", "tokenizer.vocab_size=270"), 2)],
+)
+def test_the_training_text_is_kept_only_if_it_is_tokenized_again(
+    tokenizer: Sequence[str], kept: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs = 1234
+    for split, size in {"train": pairs, "validation": 5, "test": 5}.items():
+        lines = (f"{split} {number} sleeps\t{split} {number} dort" for number in range(size))
+        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    files = [f"dataset.{split}={tmp_path / split}.tsv" for split in ("train", "validation", "test")]
+    task: Any = build_task(compose_run(["dataset=parallel", *files, *tokenizer]).config)
+    data = task.load(tmp_path / "cache", None, None)
+    assert data.record["sizes"]["train"] == pairs
+    assert len([one for one in gc.get_objects() if isinstance(one, Lines) and len(one) == pairs]) == kept
+    with caplog.at_level(logging.INFO, "seq2seq_lab"):
+        task.describe()
+    assert f"{pairs:,}" in caplog.text
+    assert caplog.text.count("│ source │") == 3

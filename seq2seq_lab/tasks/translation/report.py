@@ -50,7 +50,10 @@ HEATMAP_KEYS = {
 
 
 def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
-    """Print tables of the corpus and of some tokenized pairs, and warn about problems of the data."""
+    """Print tables of the corpus and of some tokenized pairs, and warn about problems of the data.
+
+    Of the training split of `corpus`, only the first pairs are needed.
+    """
     pair = tokenized.tokenizers
     held_out = {"validation": corpus.validation, **corpus.tests}
     _print_sizes(corpus, tokenized, held_out)
@@ -70,16 +73,17 @@ def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
 
 def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[str, ParallelText]) -> None:
     """Print the pairs of each split, the share of unknown tokens on each side, and the size of the vocabularies."""
-    sizes = {"source": tokenized.tokenizers.source.size, "target": tokenized.tokenizers.target.size}
+    types = {"source": tokenized.tokenizers.source.size, "target": tokenized.tokenizers.target.size}
+    sizes = {"train": len(tokenized.train), **{name: len(text) for name, text in held_out.items()}}
     rates = tokenized.unknown_rate
     labels = prefixes_of_tests(corpus.tests)
     rows = []
-    for name, text in {"train": corpus.train, **held_out}.items():
+    for name, size in sizes.items():
         key = f"test/{name}" if name in labels else name
-        unknown = (f"{rates[f'{key}/{side}']:.2%}" for side in sizes)
-        rows.append([labels.get(name, name), f"{len(text):,}", *unknown])
-    vocabulary = ["vocabulary", "", *(f"{size:,} types" for size in sizes.values())]
-    heads = ["split", "pairs", *(f"unknown in {side}" for side in sizes)]
+        unknown = (f"{rates[f'{key}/{side}']:.2%}" for side in types)
+        rows.append([labels.get(name, name), f"{size:,}", *unknown])
+    vocabulary = ["vocabulary", "", *(f"{count:,} types" for count in types.values())]
+    heads = ["split", "pairs", *(f"unknown in {side}" for side in types)]
     console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
 
 

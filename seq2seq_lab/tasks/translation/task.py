@@ -46,7 +46,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
 )
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
-from seq2seq_lab.tasks.translation.report import TranslationReport, describe
+from seq2seq_lab.tasks.translation.report import EXAMPLES, TranslationReport, describe
 from seq2seq_lab.tasks.vectors import load_vectors
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class TranslationTask(Task):
     Attributes:
         name: the value of the group `task`.
         corpus_type: the type of corpus that the data set returns.
+        corpus: the corpus that was read last. After `load`, its training split has the first pairs only.
     """
 
     name: ClassVar[str] = "translation"
@@ -202,6 +203,9 @@ class TranslationTask(Task):
             language=corpus.target_language,
             segmentation=segmentation,
         )
+        record = pairs_record(self.corpus)
+        # The text of millions of pairs takes gigabytes.
+        self.corpus = replace(self.corpus, train=self.corpus.train.first(EXAMPLES))
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
         pad_to = settings.pad_to or 1
@@ -216,7 +220,7 @@ class TranslationTask(Task):
             ),
             validation=validation,
             tests=tests,
-            record=pairs_record(self.corpus),
+            record=record,
             identity={"the data or the tokenizer": self.tokenized.key},
         )
 
