@@ -160,19 +160,22 @@ class BatchMaker:
         self.device = device
         self.pad_to = pad_to
         self._lengths, self._units = text.lengths.numpy(), text.units.numpy()
-        self._source, self._target = text.source.to(device), text.target.to(device)
-        self._turns = lengths_of_turns(text.source)
+        self._turns = lengths_of_turns(text)
+        if device.type != "cpu":  # the memory of the device has the pairs of the split only
+            text = text.packed()
+        self._source, self._target, self._rows = text.source.to(device), text.target.to(device), text.rows
 
     def __call__(self, index: Index) -> Batch:
         """Return the batch of the given sentences, in their order."""
         index_B = on_device(index, self.device)
+        row_B = index_B if self._rows is None else self._rows[index_B]
         lengths, units = self._lengths[index], self._units[index]
         width, target_width = (int(rounded_up(sizes.max(), self.pad_to)) for sizes in (lengths, units))
         return Batch(
             index_B=index_B,
-            source_BS=self._source.padded(index_B, width),
+            source_BS=self._source.padded(row_B, width),
             source_lengths=tuple(lengths.tolist()),
-            target_BU=self._target.padded(index_B, target_width + 1),
+            target_BU=self._target.padded(row_B, target_width + 1),
             target_tokens=int(units.sum()),
             turn_lengths=self._turn_lengths(index),
         )
@@ -184,9 +187,13 @@ class BatchMaker:
         return tuple(tuple(row.tolist()) for row in torch.split(turns.tokens, turns.lengths.tolist()))
 
 
-def lengths_of_turns(source: Ragged) -> Ragged | None:
-    """Return the number of tokens of each turn, with its `<eos>`; None if every sequence is one turn."""
-    ends = (source.tokens == EOS).nonzero()[:, 0]
-    if len(ends) == len(source):
+def lengths_of_turns(text: TokenizedText) -> Ragged | None:
+    """Return the number of tokens of each turn of each source, with its `<eos>`; None if every source is one turn."""
+    ends = (text.source.tokens == EOS).nonzero()[:, 0]
+    if len(ends) == len(text.source):
         return None
-    return Ragged(ends.diff(prepend=ends.new_tensor([-1])).int(), torch.searchsorted(ends, source.offsets))
+    lengths = ends.diff(prepend=ends.new_tensor([-1])).int()
+    turns = Ragged(lengths, torch.searchsorted(ends, text.source.offsets))
+    if text.rows is not None:
+        turns = turns.select(text.rows)
+    return None if len(turns.tokens) == len(turns) else turns

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,30 +20,40 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """The N sentence pairs of one split, with `<sos>` and `<eos>` around each sentence."""
+    """The N sentence pairs of one split, with `<sos>` and `<eos>` around each sentence.
+
+    Attributes:
+        rows: the index of each pair in `source` and `target`: int64, N. None: it has all of them, in their order.
+    """
 
     source: Ragged
     target: Ragged
+    rows: torch.Tensor | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         assert len(self.source) == len(self.target)
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.source) if self.rows is None else len(self.rows)
 
     @property
     def lengths(self) -> torch.Tensor:
         """The number of source tokens of each pair: int64, N."""
-        return self.source.lengths
+        return self.source.lengths if self.rows is None else self.source.lengths[self.rows]
 
     @property
     def units(self) -> torch.Tensor:
         """The number of target tokens to predict of each pair, without `<sos>`: int64, N."""
-        return self.target.lengths - 1
+        return (self.target.lengths if self.rows is None else self.target.lengths[self.rows]) - 1
 
     def select(self, index: torch.Tensor) -> "TokenizedText":
         """Return the pairs with the indices `index` (int64, any order, repeats allowed), in that order."""
-        return TokenizedText(self.source.select(index), self.target.select(index))
+        rows = index if self.rows is None else self.rows[index]
+        return TokenizedText(self.source.select(rows), self.target.select(rows))
+
+    def packed(self) -> "TokenizedText":
+        """Return the same pairs, without others in `source` and `target`."""
+        return self if self.rows is None else self.select(torch.arange(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,8 @@ class TrainingText:
         self._tokens = tokens
         self._drawn: tuple[int, TokenizedText] | None = None
         if len(index) < len(tokens):
-            self._tokens = tokens.select(index)
+            # Without a copy: the processes of a machine share the ids of a cache.
+            self._tokens = replace(tokens, rows=index)
         # The text is kept only if it is tokenized again in each epoch.
         self._sides: list[tuple[Tokenizer, Sequence[str]]] = []
         if tokenizers.source.stochastic or tokenizers.target.stochastic:

@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -235,6 +236,30 @@ def test_the_turns_of_a_batch() -> None:
     batch = BatchMaker(text, torch.device("cpu"))(np.array([1, 0, 2, 1]))
     assert batch.turn_lengths == ((3, 1, 3), (4,), (2,), (3, 1, 3))
     assert batch.source_lengths == tuple(map(sum, batch.turn_lengths))
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [[[5, 6], [7], [8, 9, 6], [], [9]], [[5, EOS, 6], [7], [8, EOS, EOS], [], [9]]],
+    ids=["sentences", "turns"],
+)
+@pytest.mark.parametrize("rows", [[0, 2, 3], [4, 1, 3]])
+def test_rows_of_a_text_have_the_batches_of_a_copy(sources: list[list[int]], rows: list[int]) -> None:
+    text = replace(text_of(sources, [[4] * i for i in range(5)]), rows=torch.tensor(rows))
+    copy = text_of([sources[i] for i in rows], [[4] * i for i in rows])
+    assert len(text) == len(text.packed()) == 3
+    for one in (text.packed(), text.select(torch.arange(3))):
+        for side in ("source", "target"):
+            assert torch.equal(getattr(one, side).tokens, getattr(copy, side).tokens)
+            assert torch.equal(getattr(one, side).offsets, getattr(copy, side).offsets)
+    plans = [plan_epoch(one, 2, "sentences", seed=1, epoch=0) for one in (text, copy)]
+    assert repr(plans[0]) == repr(plans[1])
+    index = np.array([2, 0, 1])
+    one, other = (BatchMaker(every, torch.device("cpu"))(index) for every in (text, copy))
+    for name in ("index_B", "source_BS", "target_BU"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+    for name in ("source_lengths", "target_tokens", "turn_lengths"):
+        assert getattr(one, name) == getattr(other, name)
 
 
 @pytest.mark.parametrize("name", ["usual", "one sentence", "one source length", "every length once"])

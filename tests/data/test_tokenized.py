@@ -483,9 +483,18 @@ def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -
     text = training_text(make, 2)
     assert len(CORPUS.train) == 3
     assert len(text.epoch(0)) == len(text.epoch(1)) == 2  # without "the cat sleeps"
-    assert text.epoch(0).source.lengths[0] == 2  # the empty line: <sos> and <eos>
+    assert text.epoch(0).lengths[0] == 2  # the empty line: <sos> and <eos>
     with pytest.raises(UserError, match=r"task\.max_length=0"):
         training_text(make, 0)
+
+
+def test_the_ids_of_the_cache_are_not_copied_if_long_pairs_are_left_out(tmp_path: Path) -> None:
+    tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    corpus = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    text = TrainingText(CORPUS.train, corpus.train, corpus.tokenizers, 2, 1).epoch(0)
+    assert len(text) == 2
+    assert text.source.tokens.data_ptr() == corpus.train.source.tokens.data_ptr()
+    assert text.target.tokens.data_ptr() == corpus.train.target.tokens.data_ptr()
 
 
 def test_the_languages_are_part_of_the_key() -> None:
