@@ -214,6 +214,27 @@ def test_masks_are_those_of_a_loop_over_texts() -> None:
         assert (positions.tolist(), labels.tolist()) == (places, [ids[i] for i in places])
 
 
+def test_masks_are_drawn_for_one_block_of_texts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = torch.tensor([3, 0, 20, 5, 1, 7, 4, 6])
+    tokens = Ragged(
+        torch.arange(4, 50, dtype=torch.int32), torch.cat([torch.zeros(1).long(), lengths.cumsum(0)])
+    )
+    whole = mask(tokens, MASKING, 60, seed=3, epoch=2)
+    drawn: list[int] = []
+
+    def counted(seed: int, epoch: int, text: torch.Tensor, *counters: Any) -> torch.Tensor:
+        drawn.append(len(text))
+        return uniform(seed, epoch, text, *counters)
+
+    monkeypatch.setattr("seq2seq_lab.tasks.masked_language_model.data.uniform", counted)
+    monkeypatch.setattr("seq2seq_lab.tasks.tagging.data.BLOCK", 3)
+    parts = mask(tokens, MASKING, 60, seed=3, epoch=2)
+    assert sorted({*drawn}) == [10, 13, 23]
+    assert torch.equal(parts.tokens.tokens, whole.tokens.tokens)
+    assert torch.equal(parts.labels.tokens, whole.labels.tokens)
+    assert parts.units.tolist() == whole.units.tolist() == [1, 0, 3, 1, 1, 1, 1, 1]
+
+
 def test_masks_are_a_function_of_seed_and_epoch_and_have_the_shares_of_the_paper() -> None:
     tokens = Ragged(torch.full((40_000,), 7, dtype=torch.int32), torch.arange(0, 40_001, 20))
     first, again = (mask(tokens, MASKING, 1000, seed=1, epoch=0) for _ in range(2))

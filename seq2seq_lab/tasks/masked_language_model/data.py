@@ -25,7 +25,7 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.models.masked_language_model import MASK
 from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.runtime.device import on_device
-from seq2seq_lab.tasks.tagging.data import IGNORED, TaggedTokens
+from seq2seq_lab.tasks.tagging.data import IGNORED, TaggedTokens, blocks, counts_by_text
 
 MASKED = "<mask>"  # a masked word in a text
 PLACEHOLDER = "mask"  # a tokenizer reads it in the place of a masked word
@@ -75,12 +75,6 @@ def is_predictable(ids: Tensor) -> Tensor:
     return (ids != EOS) & (ids != UNK)
 
 
-def predictable_counts(tokens: Ragged) -> Tensor:
-    """Return the number of tokens of each text that may be predicted: int64, N."""
-    row = torch.repeat_interleave(torch.arange(len(tokens)), tokens.lengths)
-    return torch.bincount(row[is_predictable(tokens.tokens)], minlength=len(tokens))
-
-
 def mask(
     tokens: Ragged, masking: Masking, size: int, *, seed: int, epoch: int, follows: Tensor | None = None
 ) -> MaskedTokens:
@@ -93,26 +87,26 @@ def mask(
         size: the size of the vocabulary.
         follows: see `MaskedTokens`.
     """
-    ids = tokens.tokens
-    row = torch.repeat_interleave(torch.arange(len(tokens)), tokens.lengths)
-    position = torch.arange(len(ids)) - tokens.offsets[row]
-    draw = uniform(seed, epoch, row, position, 0).masked_fill(~is_predictable(ids), 2.0)
-    order = draw.argsort(stable=True)
-    order = order[row[order].argsort(stable=True)]  # by text, then by draw
-    rank = torch.empty_like(order)
-    rank[order] = position
-    words = predictable_counts(tokens)
-    count = (masking.share * words.double()).round().long().clamp(min=1).minimum(words)
-    chosen = rank < count[row]
-    kind = uniform(seed, epoch, row, position, 1)
-    other = len(SPECIALS) + (uniform(seed, epoch, row, position, 2).double() * (size - len(SPECIALS))).int()
-    read = torch.where(
-        kind < masking.masked, MASK, torch.where(kind < masking.masked + masking.random, other, ids)
-    )
-    labels = ids.masked_fill(~chosen, IGNORED)
-    return MaskedTokens(
-        Ragged(torch.where(chosen, read, ids).int(), tokens.offsets), Ragged(labels, tokens.offsets), follows
-    )
+    read, labels = torch.empty_like(tokens.tokens), torch.empty_like(tokens.tokens)
+    for first, block in blocks(tokens):
+        ids, start = block.tokens, int(tokens.offsets[first])
+        row = torch.repeat_interleave(torch.arange(len(block)), block.lengths)
+        position, text = torch.arange(len(ids)) - block.offsets[row], first + row
+        draw = uniform(seed, epoch, text, position, 0).masked_fill(~is_predictable(ids), 2.0)
+        order = draw.argsort(stable=True)
+        order = order[row[order].argsort(stable=True)]  # by text, then by draw
+        rank = torch.empty_like(order)
+        rank[order] = position
+        words = counts_by_text(block, is_predictable)
+        count = (masking.share * words.double()).round().long().clamp(min=1).minimum(words)
+        chosen = rank < count[row]
+        kind = uniform(seed, epoch, text, position, 1)
+        other = uniform(seed, epoch, text, position, 2).double() * (size - len(SPECIALS))
+        replaced = torch.where(kind < masking.masked + masking.random, len(SPECIALS) + other.int(), ids)
+        replaced = torch.where(kind < masking.masked, MASK, replaced)
+        read[start : start + len(ids)] = torch.where(chosen, replaced, ids)
+        labels[start : start + len(ids)] = ids.masked_fill(~chosen, IGNORED)
+    return MaskedTokens(Ragged(read, tokens.offsets), Ragged(labels, tokens.offsets), follows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,6 @@ from seq2seq_lab.tasks.masked_language_model.data import (
     is_predictable,
     joined,
     mask,
-    predictable_counts,
     sentences_of,
     tag_matrix,
 )
@@ -55,7 +54,7 @@ from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.sentences import SentenceTask
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.tagging.data import TaggedTokens, first_tokens
+from seq2seq_lab.tasks.tagging.data import TaggedTokens, counts_by_text, first_tokens
 
 FIXED = 0  # the seed of the masks and pairs of validation and test, the same for every run
 
@@ -125,7 +124,7 @@ class MaskedLanguageModelTask(SentenceTask):
         key, corpus = self.tokenize_sentences(cache, saved), self.corpus
         tokens = self.tokens["train"]
         index = fitting(tokens.lengths, self.max_length, "sentences")
-        index = index[predictable_counts(tokens)[index] > 0]
+        index = index[counts_by_text(tokens, is_predictable)[index] > 0]
         if len(index) < len(tokens):
             tokens = tokens.select(index)
         pairs = self._pairs(corpus.train, index)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,27 @@ from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.runtime.device import on_device
 
 IGNORED = -100  # the label of a token without a tag; `torch.nn.functional.cross_entropy` ignores it
+BLOCK = 10_000  # texts processed at a time, to bound the memory
+
+
+def blocks(texts: Ragged) -> Iterator[tuple[int, Ragged]]:
+    """Yield the texts in blocks, in their order, each with the index of its first text."""
+    for first in range(0, len(texts), BLOCK):
+        offsets = texts.offsets[first : first + BLOCK + 1]
+        yield first, Ragged(texts.tokens[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def counts_by_text(texts: Ragged, counted: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the number of tokens of each text that are counted: int64, N.
+
+    Args:
+        counted: returns which of some tokens are counted.
+    """
+    counts = texts.offsets.new_empty(len(texts))
+    for first, block in blocks(texts):
+        before = torch.cat([counts.new_zeros(1), counted(block.tokens).cumsum(0)])
+        counts[first : first + len(block)] = before[block.offsets].diff()
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +71,7 @@ class TaggedTokens:
     @property
     def units(self) -> Tensor:
         """The number of words of each text, over which the loss is a mean: int64, N."""
-        tagged = (self.labels.tokens != IGNORED).long()
-        before = torch.cat([tagged.new_zeros(1), tagged.cumsum(0)])
-        return before[self.labels.offsets].diff()
+        return counts_by_text(self.labels, lambda tags: tags != IGNORED)
 
     def select(self, index: Tensor) -> "TaggedTokens":
         """Return some texts, in the order of the index."""
