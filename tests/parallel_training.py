@@ -108,7 +108,7 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         task=task,
         model=model,
         data=TrainingExamples(
-            lambda epoch: tokenized.train,
+            tokenized.train,
             BatchMaker,
             batch_size=settings.task["batch_size"],
             unit=settings.task["batch_unit"],

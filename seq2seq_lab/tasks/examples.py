@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.settings import BatchSettings
 
 MakeBatch = Callable[[Index], Any]
+T = TypeVar("T")
 
 
 class ExamplePlan(EpochPlan):
@@ -38,11 +39,37 @@ class ExamplePlan(EpochPlan):
         return sum(int(self.units[index].sum()) for index in self.plan[step])
 
 
+class PerEpoch(Generic[T]):
+    """A value that is computed from the training examples of an epoch, such as their batches on a device.
+
+    The value of the last epoch is kept; that of the epoch before is released before the next examples are drawn.
+
+    Args:
+        examples: the examples, or a function that draws those of an epoch, counted from 0.
+        make: returns the value of these examples on a device.
+    """
+
+    def __init__(self, examples: Any, make: Callable[[Any, torch.device], T]) -> None:
+        self.examples = examples
+        self.make = make
+        self._kept: tuple[tuple[int, torch.device], T] | None = None
+
+    def __call__(self, index: int, device: torch.device) -> T:
+        """Return the value of an epoch, counted from 0."""
+        drawn = callable(self.examples)
+        key = (index if drawn else 0, device)
+        if self._kept is None or self._kept[0] != key:
+            self._kept = None
+            examples = self.examples(index) if drawn else self.examples
+            self._kept = key, self.make(examples, device)
+        return self._kept[1]
+
+
 class TrainingExamples:
     """The training examples, in the order of `plan_epoch`.
 
     Args:
-        examples: returns the examples of an epoch.
+        examples: see `PerEpoch`.
         batches: returns a function that makes batches of these examples on a device.
         batch_size: see `plan_epoch`.
         seed: random seed of the order of the examples.
@@ -51,7 +78,7 @@ class TrainingExamples:
 
     def __init__(
         self,
-        examples: Callable[[int], Any],
+        examples: ExampleSizes | Callable[[int], ExampleSizes],
         batches: Callable[[Any, torch.device], MakeBatch],
         *,
         batch_size: int,
@@ -59,24 +86,19 @@ class TrainingExamples:
         seed: int,
         pad_to: int = 1,
     ) -> None:
-        self.examples = examples
-        self.batches = batches
         self.batch_size = batch_size
         self.unit: Unit = unit
         self.seed = seed
         self.pad_to = pad_to
-        self._on_device: tuple[ExampleSizes, torch.device, MakeBatch] | None = None
+        self._on_device = PerEpoch(examples, lambda examples, device: (examples, batches(examples, device)))
 
     def epoch(self, index: int, device: torch.device) -> ExamplePlan:
         """Return the plan of an epoch, counted from 0."""
-        examples: ExampleSizes = self.examples(index)
-        if self._on_device is None or self._on_device[0] is not examples or self._on_device[1] != device:
-            self._on_device = None  # the examples of one epoch at a time are on the device
-            self._on_device = examples, device, self.batches(examples, device)
+        examples, make = self._on_device(index, device)
         plan = plan_epoch(
             examples, self.batch_size, self.unit, seed=self.seed, epoch=index, pad_to=self.pad_to
         )
-        return ExamplePlan(plan, examples.units.numpy(), self._on_device[2])
+        return ExamplePlan(plan, examples.units.numpy(), make)
 
 
 @dataclass(frozen=True)
@@ -161,7 +183,7 @@ class TensorTask(Task):
         train, record = self.splits["train"], self.data_record()
         return TaskData(
             train=TrainingExamples(
-                lambda epoch: train,
+                train,
                 TensorExamples.batches,
                 batch_size=self.settings.batch_size,
                 unit="sentences",

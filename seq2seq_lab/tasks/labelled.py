@@ -143,9 +143,8 @@ class LabelledTask(TextTask):
         }
         held_out = {"validation": corpus.validation, "test": corpus.test}
         validation, test = evaluation_splits(LabelledSplit, held_out, self.labelled, limit)
-        training = self.training()
         train = TrainingExamples(
-            lambda epoch: training,
+            self.training(),
             self.batches,
             batch_size=self.settings.batch_size,
             unit="sentences",

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_distan
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import StepInfo, TaskData
 from seq2seq_lab.tasks.language_model import evaluation
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
@@ -263,6 +264,40 @@ def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: Loaded
     counts = [plan.count(step) for step in range(plan.steps)]
     assert sum(counts) == int((sentences.lengths - 1).sum())
     assert plan.steps == len(expected) > 2
+
+
+def loaded_data(folder: Path, *settings: str) -> TaskData:
+    task: Any = build_task(compose_run([*LINE, *settings]).config)
+    loaded: TaskData = task.load(folder / "cache", None, None)
+    return loaded
+
+
+@pytest.mark.parametrize("settings", [("task.carry_state=false",), CARRY], ids=["sentences", "streams"])
+def test_the_tokens_of_an_epoch_are_released_before_the_next_are_drawn(
+    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = loaded_data(tmp_path, "tokenizer=bpe_dropout", "tokenizer.vocab_size=300", *settings)
+    drawn, copied = list[weakref.ref[torch.Tensor]](), list[weakref.ref[torch.Tensor]]()
+    encoded = Ragged.encoded
+
+    def draw(*args: Any) -> Ragged:
+        assert all(tokens() is None for tokens in (*drawn, *copied))
+        sentences = encoded(*args)
+        drawn.append(weakref.ref(sentences.tokens))
+        return sentences
+
+    monkeypatch.setattr(Ragged, "encoded", draw)
+    for epoch in (0, 0, 1, 2):
+        plan: Any = data.train.epoch(epoch, CPU)
+        if isinstance(plan, ChunkPlan):
+            copied.append(weakref.ref(plan.inputs_RL))
+        del plan
+    assert len(drawn) == 3
+
+
+def test_streams_of_a_tokenizer_that_does_not_draw_are_made_once(tmp_path: Path) -> None:
+    data = loaded_data(tmp_path, *CARRY)
+    assert data.train.epoch(0, CPU) is data.train.epoch(1, CPU)
 
 
 def test_a_restored_state_is_saved_again_as_it_is() -> None:

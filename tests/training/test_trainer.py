@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import signal
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -108,7 +109,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         losses: Sequence[float] = (),
         optimizer: Mapping[str, Any] | None = None,
         label_smoothing: float = 0.0,
-        text: TokenizedText = text,
+        text: TokenizedText | Callable[[int], TokenizedText] = text,
         batch_size: int = BATCH,
         **settings: Any,
     ) -> Trainer:
@@ -133,9 +134,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         trainer = Trainer(
             task=task,
             model=model,
-            data=TrainingExamples(
-                lambda epoch: text, BatchMaker, batch_size=batch_size, unit="sentences", seed=1
-            ),
+            data=TrainingExamples(text, BatchMaker, batch_size=batch_size, unit="sentences", seed=1),
             validate=validate,
             optimizer=build_optimizer(whole, model),
             schedule=build_schedule(whole),
@@ -559,6 +558,21 @@ def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[.
     assert overfitting.total == 4
     assert len(plan(overfitting, 0)) == 2
     assert plan(overfitting, 0) == plan(overfitting, 1)
+
+
+def test_the_examples_of_an_epoch_are_released_before_the_next_are_drawn(
+    make: Callable[..., Trainer], text: TokenizedText
+) -> None:
+    drawn: list[weakref.ref[torch.Tensor]] = []
+
+    def draw(epoch: int) -> TokenizedText:
+        assert [tokens() for tokens in drawn] == [None] * len(drawn)
+        examples = text.select(torch.arange(PAIRS))
+        drawn.append(weakref.ref(examples.source.tokens))
+        return examples
+
+    make(text=draw).fit()
+    assert len(drawn) == 2
 
 
 def spoil(trainer: Trainer, where: str, *steps: int) -> None:

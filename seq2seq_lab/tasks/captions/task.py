@@ -174,7 +174,7 @@ class CaptionTask(Task):
         record = images_record(corpus)
         return TaskData(
             train=TrainingExamples(
-                lambda epoch: train,
+                train,
                 CaptionBatches,
                 batch_size=self.settings.batch_size,
                 unit=self.settings.batch_unit,

@@ -19,6 +19,7 @@ from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.runtime.device import on_device
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EpochPlan
+from seq2seq_lab.tasks.examples import PerEpoch
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, TokenBatch, streams
 
 
@@ -55,14 +56,21 @@ class ChunkPlan(EpochPlan):
 
 
 class TrainingStreams:
-    """The training sentences as streams, in the order of the text in every epoch; see `ChunkPlan`."""
+    """The training sentences as streams, in the order of the text in every epoch.
 
-    def __init__(self, sentences: Callable[[int], SentenceTokens], rows: int, chunk: int) -> None:
-        self.sentences, self.rows, self.chunk = sentences, rows, chunk
+    Args:
+        sentences: see `PerEpoch`.
+        rows, chunk: see `ChunkPlan`.
+    """
+
+    def __init__(
+        self, sentences: SentenceTokens | Callable[[int], SentenceTokens], rows: int, chunk: int
+    ) -> None:
+        self._plan = PerEpoch(sentences, lambda sentences, device: ChunkPlan(sentences, rows, chunk, device))
 
     def epoch(self, index: int, device: torch.device) -> ChunkPlan:
         """Return the plan of an epoch, counted from 0."""
-        return ChunkPlan(self.sentences(index), self.rows, self.chunk, device)
+        return self._plan(index, device)
 
 
 class CarriedState:

@@ -1,5 +1,6 @@
 """Tokenized sentences of one language, and their batches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,36 +37,26 @@ class SentenceTokens:
         return SentenceTokens(self.tokens.select(index))
 
 
-class TrainingSentences:
-    """The ids of the training sentences for each epoch.
+def training_sentences(
+    text: Sentences, tokens: Ragged, tokenizer: Tokenizer, max_length: int, seed: int
+) -> SentenceTokens | Callable[[int], SentenceTokens]:
+    """Return the training sentences; of a stochastic tokenizer, a function that draws those of an epoch.
 
-    A stochastic tokenizer draws a new segmentation for each epoch, a function of (`seed`, epoch). Sentences with more than
-    `max_length` tokens are left out.
+    What it draws is a function of (`seed`, epoch). Sentences with more than `max_length` tokens are left out.
 
     Raises:
         UserError: all sentences are left out.
     """
+    index = fitting(tokens.lengths - 2, max_length, "sentences")
+    if not tokenizer.stochastic:
+        return SentenceTokens(tokens if len(index) == len(tokens) else tokens.select(index))
+    lines = Lines.of(text.lines[i] for i in index.tolist())
 
-    def __init__(
-        self, text: Sentences, tokens: Ragged, tokenizer: Tokenizer, max_length: int, seed: int
-    ) -> None:
-        index = fitting(tokens.lengths - 2, max_length, "sentences")
-        if len(index) < len(tokens):
-            tokens = tokens.select(index)
-        self._tokens = SentenceTokens(tokens)
-        self._drawn: tuple[int, SentenceTokens] | None = None
-        self._tokenizer, self._seed = tokenizer, seed
-        if tokenizer.stochastic:
-            self._lines = Lines.of(text.lines[i] for i in index.tolist())
+    def draw(epoch: int) -> SentenceTokens:
+        sample = partial(tokenizer.sample, rng=np.random.default_rng((seed, epoch)))
+        return SentenceTokens(Ragged.encoded(sample, lines, "Drawing the tokens"))
 
-    def epoch(self, index: int) -> SentenceTokens:
-        """Return the ids of an epoch, counted from 0."""
-        if not self._tokenizer.stochastic:
-            return self._tokens
-        if self._drawn is None or self._drawn[0] != index:
-            sample = partial(self._tokenizer.sample, rng=np.random.default_rng((self._seed, index)))
-            self._drawn = index, SentenceTokens(Ragged.encoded(sample, self._lines, "Drawing the tokens"))
-        return self._drawn[1]
+    return draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from seq2seq_lab.tasks.language_model.data import (
     SentenceBatches,
     SentenceTokens,
     TokenBatch,
-    TrainingSentences,
+    training_sentences,
 )
 from seq2seq_lab.tasks.language_model.evaluation import (
     LanguageModelEvaluation,
@@ -138,21 +138,21 @@ class LanguageModelTask(SentenceTask):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         key, corpus, tokens = self.tokenize_sentences(cache, saved), self.corpus, self.tokens
-        train = TrainingSentences(
+        train = training_sentences(
             corpus.train, tokens["train"], self.vocabulary.tokenizer, self.settings.max_length, self.seed
         )
         texts = {"validation": corpus.validation, "test": corpus.test}
         ids = {name: SentenceTokens(tokens[name]) for name in texts}
         splits = evaluation_splits(LanguageModelSplit, texts, ids, limit)
         training: TrainingSplit = TrainingExamples(
-            train.epoch,
+            train,
             SentenceBatches,
             batch_size=self.settings.batch_size,
             unit=self.settings.batch_unit,
             seed=self.seed,
         )
         if self.carried is not None:
-            training = TrainingStreams(train.epoch, self.settings.batch_size, self.chunk_length)
+            training = TrainingStreams(train, self.settings.batch_size, self.chunk_length)
         identity = {"the data or the tokenizer": key}
         return TaskData(
             train=training,

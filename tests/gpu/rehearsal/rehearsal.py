@@ -135,7 +135,7 @@ def test_training(
         task=task,
         model=model,
         data=TrainingExamples(
-            lambda epoch: tokenized.train,
+            tokenized.train,
             partial(BatchMaker, pad_to=pad_to),
             batch_size=whole.task["batch_size"],
             unit="sentences",
