@@ -241,6 +241,7 @@ def test_streams_are_the_sentences_one_after_another() -> None:
     inputs_RL, outputs_RL = streams(Ragged.of([[5, 6], [7], [8, 9]]), 3)
     assert inputs_RL.tolist() == [[SOS, 5, 6], [SOS, 7, SOS], [8, 9, PAD]]
     assert outputs_RL.tolist() == [[5, 6, EOS], [7, EOS, 8], [9, EOS, PAD]]
+    assert inputs_RL.dtype == outputs_RL.dtype == torch.int32
 
 
 def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: LoadedLanguageModel) -> None:
@@ -254,7 +255,7 @@ def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: Loaded
         parts = [plan.batch(index[:1]), plan.batch(index[1:])]
         sums.append(sum(task.loss(network, part, StepInfo(0, step)).item() for part in parts))
     task.carried = None
-    inputs_RL, outputs_RL = streams(sentences, 3)
+    inputs_RL, outputs_RL = (tokens_RL.long() for tokens_RL in streams(sentences, 3))
     logits_RLV, _ = network(inputs_RL, None)
     nats_RL = functional.cross_entropy(
         logits_RLV.transpose(1, 2), outputs_RL, ignore_index=PAD, reduction="none"

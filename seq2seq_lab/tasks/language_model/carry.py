@@ -49,7 +49,8 @@ class ChunkPlan(EpochPlan):
         step = int(index[0]) // self.rows
         part = slice(step * self.chunk, (step + 1) * self.chunk)
         row_B = on_device(index % self.rows, self.device)
-        return TokenBatch(self.inputs_RL[row_B, part], self.outputs_RL[row_B, part], row_B, step == 0)
+        inputs_BT, outputs_BT = self.inputs_RL[row_B, part].long(), self.outputs_RL[row_B, part].long()
+        return TokenBatch(inputs_BT, outputs_BT, row_B, step == 0)
 
     def count(self, step: int) -> int:
         return self.counts[step]

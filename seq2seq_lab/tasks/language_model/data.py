@@ -106,6 +106,6 @@ def streams(sentences: Ragged, rows: int) -> tuple[Tensor, Tensor]:
 
 def _folded(tokens: Tensor, rows: int) -> Tensor:
     length = -(-len(tokens) // rows)
-    padded = torch.full((rows * length,), PAD)
+    padded = tokens.new_full((rows * length,), PAD)
     padded[: len(tokens)] = tokens
     return padded.view(rows, length)
