@@ -186,7 +186,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     tracker, logger = Trackers(()), Logger()
     report = run_report.RunReport(task, data, folder, tracker)
     trainer = make_trainer(
-        job, task, data, model, report=report, evaluate=evaluators[0], stop=stop, compute=compute
+        job, origin, task, data, model, report=report, evaluate=evaluators[0], stop=stop, compute=compute
     )
     result = resume(trainer, origin, folder)
     if result is None:
@@ -399,6 +399,7 @@ def start_record(
 
 def make_trainer(
     job: Job,
+    origin: Origin,
     task: Task,
     data: TaskData,
     model: nn.Module,
@@ -422,6 +423,7 @@ def make_trainer(
 
     profiled = job.config.trainer.profile and compute.ranks.main
     settings = trainer_settings(job.config, task)
+    saved = {} if origin.checkpoint is None else checkpoint.load_state(origin.checkpoint)
     # What `trainer.monitor=null` means can depend on the data.
     monitor = {} if task.default_monitor is None else {"trainer.monitor": json.dumps(settings.monitor)}
     return Trainer(
@@ -435,6 +437,7 @@ def make_trainer(
         tracker=report.tracker,
         folder=job.folder / "checkpoints",
         seed=job.config.seed,
+        epoch_steps=saved.get("epoch_steps"),  # those of earlier versions lack it
         identity={
             **data.identity,
             **computed_settings(job.plain),

@@ -25,6 +25,7 @@ class Checkpointer:
         step: its model, optimizer and gradient scaler are saved, and the state of its task.
         pending: saved too.
         folder: the folder of the checkpoints.
+        epoch_steps: saved too: a resumed run does not read the first epoch to count its steps.
         identity: values that must be equal in a checkpoint and in the run that resumes from it, by name.
         inputs: names in `identity` of settings with files and folders. They may change: `identity` has a hash of the data.
 
@@ -38,6 +39,8 @@ class Checkpointer:
         pending: PendingLosses,
         settings: TrainerSettings,
         folder: Path,
+        *,
+        epoch_steps: int,
         identity: Mapping[str, str],
         inputs: Collection[str] = (),
     ) -> None:
@@ -45,6 +48,7 @@ class Checkpointer:
         self.pending = pending
         self.settings = settings
         self.folder = folder
+        self.epoch_steps = epoch_steps
         self.identity = identity
         self.inputs = inputs
         self.saved = 0
@@ -83,7 +87,12 @@ class Checkpointer:
             state.name,
             self.step.model,
             self.step.optimizer,
-            {"train_state": asdict(state), "total": self.step.total, "identity": dict(self.identity)},
+            {
+                "train_state": asdict(state),
+                "total": self.step.total,
+                "epoch_steps": self.epoch_steps,
+                "identity": dict(self.identity),
+            },
             best=state.best,
             task_state=task_state,
         )

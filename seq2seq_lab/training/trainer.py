@@ -42,6 +42,7 @@ class Trainer:
         validate: evaluates the model at a step and returns metrics by name, with the prefix of the split.
         folder, identity, inputs: see `Checkpointer`.
         seed: seed of the dropout masks.
+        epoch_steps: the number of steps of the first epoch, if a checkpoint records it; None: read the epoch and count them.
         profile: profiles the steps, or `profiling.no_profile`.
         stop: checked after every step and every batch of a validation.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
@@ -62,6 +63,7 @@ class Trainer:
         tracker: Tracker,
         folder: Path,
         seed: int,
+        epoch_steps: int | None = None,
         identity: Mapping[str, str],
         inputs: Collection[str] = (),
         profile: Profile,
@@ -84,7 +86,7 @@ class Trainer:
         self.state = TrainState()
         self.plan: EpochPlan | None = None
         # With a tokenizer that samples, later epochs can have a few steps more or less.
-        self.epoch_steps = self.open_epoch(0)
+        self.epoch_steps = self.open_epoch(0) if epoch_steps is None else epoch_steps
         by_epochs = (1 if settings.fast_dev_run else settings.max_epochs) * self.epoch_steps
         self.total = by_epochs if settings.max_steps is None else min(settings.max_steps, by_epochs)
         self.step = TrainingStep(
@@ -99,7 +101,15 @@ class Trainer:
         )
         self.pending = PendingLosses()
         self.guards = Guards(self.step, self.pending, settings, uniform_loss)
-        self.checkpoints = Checkpointer(self.step, self.pending, settings, folder, identity, inputs)
+        self.checkpoints = Checkpointer(
+            self.step,
+            self.pending,
+            settings,
+            folder,
+            epoch_steps=self.epoch_steps,
+            identity=identity,
+            inputs=inputs,
+        )
         self._requests: Callable[[], list[int]] = lambda: [0, 0]  # of the last step
         self._releaser = MemoryReleaser(compute.device)
 

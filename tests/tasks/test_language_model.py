@@ -40,12 +40,14 @@ from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import StepInfo, TaskData
+from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
 from seq2seq_lab.tasks.language_model import evaluation
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.parts import build_task
+from seq2seq_lab.training.checkpoint import load_state
 from seq2seq_lab.training.threads import restored_threads
 
 LINE = (
@@ -294,6 +296,33 @@ def test_the_tokens_of_an_epoch_are_released_before_the_next_are_drawn(
             copied.append(weakref.ref(plan.inputs_RL))
         del plan
     assert len(drawn) == 3
+
+
+@pytest.mark.parametrize(("earlier_version", "expected"), [(False, [1]), (True, [0, 1])])
+def test_a_resumed_run_does_not_draw_the_first_epoch_to_count_its_steps(
+    earlier_version: bool, expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = (*LINE, "tokenizer=bpe_dropout", "tokenizer.vocab_size=300", "schedule=constant")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert command_line.run(*line, f"hydra.run.dir={whole}") == 0
+    assert command_line.run(*line, "trainer.max_epochs=1", f"hydra.run.dir={parts}") == 0
+    epoch, opened = TrainingExamples.epoch, list[int]()
+
+    def loaded(path: Path) -> dict[str, Any]:
+        state = load_state(path)
+        if earlier_version:
+            del state["epoch_steps"]
+        return state
+
+    def open_epoch(examples: TrainingExamples, index: int, device: torch.device) -> ExamplePlan:
+        opened.append(index)
+        return epoch(examples, index, device)
+
+    monkeypatch.setattr("seq2seq_lab.training.checkpoint.load_state", loaded)
+    monkeypatch.setattr(TrainingExamples, "epoch", open_epoch)
+    assert command_line.run(f"resume={parts}", "trainer.max_epochs=2") == 0
+    assert opened == expected
+    assert losses_of(parts) == losses_of(whole)
 
 
 def test_streams_of_a_tokenizer_that_does_not_draw_are_made_once(tmp_path: Path) -> None:
