@@ -1,7 +1,7 @@
 """A tokenized corpus of sentence pairs."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -76,47 +76,47 @@ class TokenizedCorpus:
     from_cache: bool
 
 
-class TrainingText:
-    """The ids of the training pairs for each epoch.
+def short_pairs(tokens: TokenizedText, max_length: int) -> TokenizedText:
+    """Return the pairs with at most `max_length` tokens on each side, without a copy of their ids.
 
-    A stochastic tokenizer (BPE-dropout) draws a new segmentation for each epoch, a function of (`seed`, epoch). Pairs with
-    more than `max_length` tokens on a side of `tokens` are left out.
+    Raises:
+        UserError: there are none.
     """
+    specials = 2  # <sos> and <eos>
+    longer = torch.maximum(tokens.source.lengths, tokens.target.lengths)
+    index = fitting(longer - specials, max_length, "pairs")
+    # The processes of a machine share the ids of a cache.
+    return tokens if len(index) == len(tokens) else replace(tokens, rows=index)
 
-    def __init__(
-        self, text: ParallelText, tokens: TokenizedText, tokenizers: TokenizerPair, max_length: int, seed: int
-    ) -> None:
-        """Raise `UserError` if no pair is short enough."""
-        specials = 2  # <sos> and <eos>
-        longer = torch.maximum(tokens.source.lengths, tokens.target.lengths)
-        index = fitting(longer - specials, max_length, "pairs")
-        self._seed = seed
-        self._tokens = tokens
-        self._drawn: tuple[int, TokenizedText] | None = None
-        if len(index) < len(tokens):
-            # Without a copy: the processes of a machine share the ids of a cache.
-            self._tokens = replace(tokens, rows=index)
-        # The text is kept only if it is tokenized again in each epoch.
-        self._sides: list[tuple[Tokenizer, Sequence[str]]] = []
-        if tokenizers.source.stochastic or tokenizers.target.stochastic:
-            for tokenizer, lines in ((tokenizers.source, text.source), (tokenizers.target, text.target)):
-                kept = lines if len(index) == len(lines) else Lines.of(lines[i] for i in index.tolist())
-                self._sides.append((tokenizer, kept))
 
-    def epoch(self, index: int) -> TokenizedText:
-        """Return the ids of an epoch, counted from 0."""
-        if not self._sides:
-            return self._tokens
-        if self._drawn is None or self._drawn[0] != index:
-            self._drawn = None  # the ids of one epoch at a time
-            logger.info("Drawing the tokens of epoch %d", index + 1)
-            generator = np.random.default_rng((self._seed, index))
-            source, target = (
-                Ragged.encoded(partial(tokenizer.sample, rng=generator), lines, "Drawing the tokens")
-                for tokenizer, lines in self._sides
-            )
-            self._drawn = index, TokenizedText(source, target)
-        return self._drawn[1]
+def training_text(
+    text: ParallelText, tokens: TokenizedText, tokenizers: TokenizerPair, seed: int
+) -> TokenizedText | Callable[[int], TokenizedText]:
+    """Return the training pairs; of a stochastic tokenizer (BPE-dropout), a function that draws those of an epoch.
+
+    What it draws is a function of (`seed`, epoch).
+
+    Args:
+        text: the training split.
+        tokens: see `short_pairs`; only these are trained on.
+    """
+    if not (tokenizers.source.stochastic or tokenizers.target.stochastic):
+        return tokens
+    sides = [
+        (tokenizer, lines if tokens.rows is None else Lines.of(lines[i] for i in tokens.rows.tolist()))
+        for tokenizer, lines in ((tokenizers.source, text.source), (tokenizers.target, text.target))
+    ]
+
+    def draw(epoch: int) -> TokenizedText:
+        logger.info("Drawing the tokens of epoch %d", epoch + 1)
+        generator = np.random.default_rng((seed, epoch))
+        source, target = (
+            Ragged.encoded(partial(tokenizer.sample, rng=generator), lines, "Drawing the tokens")
+            for tokenizer, lines in sides
+        )
+        return TokenizedText(source, target)
+
+    return draw
 
 
 def tokenize_corpus(

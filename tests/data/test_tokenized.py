@@ -26,9 +26,10 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenized import (
     TokenizedCorpus,
     TokenizedText,
-    TrainingText,
     corpus_key,
+    short_pairs,
     tokenize_corpus,
+    training_text,
 )
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer, base
 from seq2seq_lab.errors import UserError
@@ -448,50 +449,41 @@ class Stochastic(WordTokenizer):
         return [[i for i in ids for _ in range(1 + rng.integers(2))] for ids in self.encode(lines)]
 
 
-def training_text(make: Callable[[], Tokenizer], max_length: int, seed: int = 1) -> TrainingText:
+def training(make: Callable[[], Tokenizer], max_length: int, seed: int = 1) -> Any:
     corpus = tokenize_corpus(CORPUS, make, OPTIONS, None)
-    return TrainingText(CORPUS.train, corpus.train, corpus.tokenizers, max_length, seed)
+    return training_text(CORPUS.train, short_pairs(corpus.train, max_length), corpus.tokenizers, seed)
 
 
 def stochastic() -> Tokenizer:
     return Stochastic(joint=False, lowercase=False, min_frequency=1, max_size=None)
 
 
-def test_every_epoch_has_the_same_ids_unless_the_tokenizer_draws() -> None:
-    text = training_text(word, 9)
-    assert text.epoch(0) is text.epoch(1)
-
-
-def test_the_ids_of_an_epoch_are_drawn_once() -> None:
-    text = training_text(stochastic, 9)
-    assert text.epoch(0) is text.epoch(0)
-
-
 def test_an_epoch_of_a_stochastic_tokenizer_is_a_function_of_seed_and_number() -> None:
-    text = training_text(stochastic, 9)
-    epochs = [text.epoch(number) for number in range(8)]
+    draw = training(stochastic, 9)
+    epochs = [draw(number) for number in range(8)]
     assert len({tuple(epoch.source.tokens.tolist()) for epoch in epochs}) > 1
-    again = training_text(stochastic, 9).epoch(3)
+    again = training(stochastic, 9)(3)
     assert torch.equal(again.target.tokens, epochs[3].target.tokens)
     assert torch.equal(again.source.offsets, epochs[3].source.offsets)
-    other = training_text(stochastic, 9, seed=2)
-    assert any(not torch.equal(other.epoch(n).source.tokens, epochs[n].source.tokens) for n in range(8))
+    other = training(stochastic, 9, seed=2)
+    assert any(not torch.equal(other(n).source.tokens, epochs[n].source.tokens) for n in range(8))
 
 
-@pytest.mark.parametrize("make", [word, stochastic])
-def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -> None:
-    text = training_text(make, 2)
+def test_long_pairs_are_left_out_of_every_epoch() -> None:
+    draw = training(stochastic, 2)
     assert len(CORPUS.train) == 3
-    assert len(text.epoch(0)) == len(text.epoch(1)) == 2  # without "the cat sleeps"
-    assert text.epoch(0).lengths[0] == 2  # the empty line: <sos> and <eos>
-    with pytest.raises(UserError, match=r"task\.max_length=0"):
-        training_text(make, 0)
+    for text in (training(word, 2), draw(0), draw(1)):
+        assert len(text) == 2  # without "the cat sleeps"
+        assert text.lengths[0] == 2  # the empty line: <sos> and <eos>
+    for make in (word, stochastic):
+        with pytest.raises(UserError, match=r"task\.max_length=0"):
+            training(make, 0)
 
 
 def test_the_ids_of_the_cache_are_not_copied_if_long_pairs_are_left_out(tmp_path: Path) -> None:
     tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     corpus = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
-    text = TrainingText(CORPUS.train, corpus.train, corpus.tokenizers, 2, 1).epoch(0)
+    text = short_pairs(corpus.train, 2)
     assert len(text) == 2
     assert text.source.tokens.data_ptr() == corpus.train.source.tokens.data_ptr()
     assert text.target.tokens.data_ptr() == corpus.train.target.tokens.data_ptr()

@@ -18,7 +18,13 @@ from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
-from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
+from seq2seq_lab.data.tokenized import (
+    TokenizedCorpus,
+    short_pairs,
+    tokenize_corpus,
+    tokenize_text,
+    training_text,
+)
 from seq2seq_lab.data.tokenizers import TokenizerPair, fit_tokenizers
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import AER_ROWS
@@ -191,9 +197,8 @@ class TranslationTask(Task):
             check_lengths(name, corpus.splits[name], tokens, settings.max_eval_length, dataset)
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
-        text = TrainingText(
-            corpus.train, self.tokenized.train, self.tokenizers, settings.max_length, self.seed
-        )
+        short = short_pairs(self.tokenized.train, settings.max_length)
+        train = training_text(corpus.train, short, self.tokenizers, self.seed)
         texts = {name: text for name, text in self.corpus.splits.items() if name != "train"}
         validation, *tests = evaluation_splits(
             TranslationSplit,
@@ -206,12 +211,12 @@ class TranslationTask(Task):
         record = pairs_record(self.corpus)
         # The text of millions of pairs takes gigabytes.
         self.corpus = replace(self.corpus, train=self.corpus.train.first(EXAMPLES))
-        lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
+        lengths = {"train": short, **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
         pad_to = settings.pad_to or 1
         return TaskData(
             train=TrainingExamples(
-                text.epoch,
+                train,
                 partial(BatchMaker, pad_to=pad_to),
                 batch_size=settings.batch_size,
                 unit=settings.batch_unit,
