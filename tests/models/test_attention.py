@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import (
     AdditiveAttention,
     Attention,
+    BaseAttention,
+    CoverageAttention,
     DotAttention,
     LocationAttention,
     MultiplicativeAttention,
@@ -97,7 +100,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Attention], Score]] = {
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
-def inputs(attention: Attention, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def inputs(attention: BaseAttention, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """Random query_BTQ, as the function makes it of state and embedding, and encoder_outputs_BSM."""
     state_BTH = torch.randn(B, T, attention.query_size, dtype=dtype, requires_grad=True)
     query_BTQ = attention.build_query(state_BTH, torch.randn(B, T, E, dtype=dtype))
@@ -111,7 +114,7 @@ def mask_of(lengths: tuple[int, ...]) -> Tensor:
 
 
 def attend(
-    attention: Attention, query_BTQ: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
+    attention: BaseAttention, query_BTQ: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     size = encoder_outputs_BSM.shape[1]
     lengths = [size] * len(query_BTQ) if mask is None else mask.sum((1, 2)).tolist()
@@ -370,3 +373,51 @@ def test_padding_has_no_effect(name: str) -> None:
         torch.testing.assert_close(weights_BTS[b : b + 1, :, :length], alone[1])
     (gradient_BSM,) = torch.autograd.grad(context_BTM.sum(), encoder_outputs_BSM)
     assert torch.all(gradient_BSM.abs().sum(-1)[~mask_of(LENGTHS)[:, 0]] == 0)
+
+
+class OneScore(DotAttention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return super().score(query_BTQ, keys_BSK)[..., :1]
+
+
+class NoQueries(DotAttention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return keys_BSK.sum(-1)
+
+
+class ShortKeys(DotAttention):
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return encoder_outputs_BSM[:, 1:]
+
+
+class OneScoreOfStep(CoverageAttention):
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Any) -> Tensor:
+        return super().score_step(query_NQ, keys_BSK, history)[:, :1]
+
+
+class OneWeightOfStep(CoverageAttention):
+    def attend_step(self, query_NQ: Tensor, source: Source, history: Any) -> tuple[Tensor, Any]:
+        weights_NS, after = super().attend_step(query_NQ, source, history)
+        return weights_NS[:, :1], after
+
+
+@pytest.mark.parametrize(
+    ("attention", "method", "shapes"),
+    [
+        (OneScore(M, M), "score", ([B, T, 1], [B, T, S])),
+        (NoQueries(M, M), "score", ([B, S], [B, T, S])),
+        (ShortKeys(M, M), "score", ([B, T, S - 1], [B, T, S])),
+        (OneScoreOfStep(M, M, size=D), "score_step", ([B, 1], [B, S])),
+        (OneWeightOfStep(M, M, size=D), "attend_step", ([B, 1], [B, S])),
+    ],
+)
+def test_scores_of_another_shape_are_refused(
+    attention: BaseAttention, method: str, shapes: tuple[list[int], list[int]]
+) -> None:
+    """The mask would broadcast them: all real positions would get the same weight."""
+    given, expected = shapes
+    query_BTQ, outputs_BSM = inputs(attention, torch.float32)
+    with pytest.raises(UserError) as caught:
+        attend(attention, query_BTQ, outputs_BSM, mask_of(LENGTHS))
+    for part in (f"attention={type(attention).__name__}: {method} ", f"shape {given}", f"= {expected}"):
+        assert part in str(caught.value)

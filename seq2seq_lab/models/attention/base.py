@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
@@ -93,6 +94,20 @@ class BaseAttention(nn.Module, ABC):
         weights_NTS, after = self.weigh(query_NTQ, source, state)
         return None if weights_NTS is None else change.function(weights_NTS, state.step), after
 
+    def require_shape(self, method: str, returned: Any, letters: str, shape: tuple[int, ...]) -> None:
+        """Refuse a returned value of another shape, which the mask could broadcast.
+
+        Raises:
+            UserError: names the method, and both shapes.
+        """
+        if getattr(returned, "shape", None) == shape:
+            return
+        given = f"shape {list(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
+        raise UserError(
+            f"attention={type(self).__name__}: {method} returned {given}. Expected: {letters} = {list(shape)}, a number for "
+            f"each query and each source position. Correct {method}, or project, which returns the keys."
+        )
+
     def forward(self, query_NTQ: Tensor, source: Source, state: AttentionState) -> Attended:
         """Return context vectors, weights and the next state for T consecutive steps.
 
@@ -123,7 +138,10 @@ class Attention(BaseAttention):
     def weigh(
         self, query_NTQ: Tensor, source: Source, state: AttentionState
     ) -> tuple[Tensor, AttentionState]:
-        scores_BXS = self.score(regroup(query_NTQ, len(source.keys_BSK)), source.keys_BSK)
+        rows, positions = source.encoder_outputs_BSM.shape[:2]
+        query_BXQ = regroup(query_NTQ, rows)
+        scores_BXS = self.score(query_BXQ, source.keys_BSK)
+        self.require_shape("score", scores_BXS, "[B, T, S]", (rows, query_BXQ.shape[1], positions))
         weights_NTS = regroup(masked_softmax(scores_BXS, source.mask), len(query_NTQ))
         return weights_NTS, AttentionState(state.step + query_NTQ.shape[1], None)
 
@@ -154,8 +172,10 @@ class StepAttention(BaseAttention):
         self, query_NTQ: Tensor, source: Source, state: AttentionState
     ) -> tuple[Tensor, AttentionState]:
         history, steps = state.history, []
+        shape = (len(query_NTQ), source.encoder_outputs_BSM.shape[1])
         for query_NQ in query_NTQ.unbind(1):
             weights_NS, history = self.attend_step(query_NQ, source, history)
+            self.require_shape("attend_step", weights_NS, "[N, S]", shape)
             steps.append(weights_NS)
         weights_NTS = torch.stack(steps, dim=1)
         if source.mask is not None:
@@ -179,6 +199,8 @@ class StatefulAttention(StepAttention):
 
     def attend_step(self, query_NQ: Tensor, source: Source, history: Any) -> tuple[Tensor, Selectable]:
         scores_NS = self.score_step(query_NQ, source.keys_BSK, history)
+        shape = (len(query_NQ), source.encoder_outputs_BSM.shape[1])
+        self.require_shape("score_step", scores_NS, "[N, S]", shape)
         mask = None if source.mask is None else repeat_rows(source.mask, len(query_NQ))[:, 0]
         weights_NS = masked_softmax(scores_NS, mask)
         return weights_NS, self.advance(history, weights_NS)
