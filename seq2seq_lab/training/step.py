@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -126,9 +127,15 @@ class TrainingStep:
         return sums[0], torch.where(sums[1].isfinite(), norm, sums[1])
 
     def _set_rate(self, state: TrainState) -> None:
-        factor = self.schedule.factor(state.step, self.total, state.scores)
-        factor *= self.schedule.epoch_factor(state.epoch)
-        momentum = self.schedule.momentum(state.step, self.total)
+        schedule = self.schedule
+        factor = schedule.factor(state.step, self.total, state.scores)
+        _require_number(schedule, "factor", factor, math.inf)
+        epoch_factor = schedule.epoch_factor(state.epoch)
+        _require_number(schedule, "epoch_factor", epoch_factor, math.inf)
+        factor *= epoch_factor
+        momentum = schedule.momentum(state.step, self.total)
+        if momentum is not None:
+            _require_number(schedule, "momentum", momentum, 1.0)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
             if momentum is not None and "betas" in group:
@@ -150,6 +157,21 @@ class TrainingStep:
                 parameter.grad = gradient
             elif gradient is not None:
                 parameter.grad += gradient
+
+
+def _require_number(schedule: Schedule, method: str, value: object, limit: float) -> None:
+    """Refuse a value that a schedule returned, unless it is a number from 0 to below the limit.
+
+    Raises:
+        UserError: names the schedule, the method and the value.
+    """
+    if not (isinstance(value, Real) and 0 <= float(value) < limit):
+        allowed = (
+            "a finite number of at least 0" if limit == math.inf else f"a number from 0 to below {limit:g}"
+        )
+        raise UserError(
+            f"schedule={type(schedule).__name__}: {method} returned {value!r}. Expected: {allowed}. Correct {method}."
+        )
 
 
 class _Loss(nn.Module):

@@ -39,7 +39,7 @@ from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training import step as step_module
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
-from seq2seq_lab.training.schedules import EpochDecay, Plateau
+from seq2seq_lab.training.schedules import Constant, EpochDecay, Plateau
 from seq2seq_lab.training.state import StepResult, TrainState
 from seq2seq_lab.training.step import start_momentum
 from seq2seq_lab.training.trainer import Trainer
@@ -376,6 +376,22 @@ def test_the_rate_decays_by_epoch_also_in_a_longer_run(make: Callable[..., Train
     longer.fit()
     rates = [row["train/learning_rate"] for trainer in (first, longer) for _, row in rows(trainer)]
     assert rates == pytest.approx([3e-3] * STEPS + [1.5e-3] * STEPS + [0.75e-3] * STEPS + [0.375e-3] * 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "value"),
+    [
+        *(("factor", value) for value in (-1.0, math.nan, math.inf, None, "0.5")),
+        *(("epoch_factor", -1.0), ("momentum", 1.0), ("momentum", math.nan)),
+    ],
+)
+def test_a_value_that_a_schedule_must_not_return_is_refused(
+    method: str, value: object, make: Callable[..., Trainer]
+) -> None:
+    trainer = make((1.0,))
+    trainer.step.schedule = type("Wrong", (Constant,), {method: lambda *_: value})()
+    with pytest.raises(UserError, match=f"^schedule=Wrong: {method} returned {value!r}"):
+        take_step(trainer)
 
 
 def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Trainer]) -> None:
