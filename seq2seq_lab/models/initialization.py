@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.config.type_checks import Positive
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
 from seq2seq_lab.models.encoders.base import Encoder
 
@@ -25,9 +26,19 @@ class Initialization(ABC):
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
-        """Draw the weights of a model."""
+        """Draw the weights of a model.
+
+        Raises:
+            UserError: `draw` returned a value, which would have no effect.
+        """
         for role, weight in weights_of(model):
-            self.draw(role, weight)
+            returned: object = self.draw(role, weight)
+            if returned is not None:
+                raise UserError(
+                    f"initialization={type(self).__name__}: draw returned {type(returned).__name__} for role={role}. draw "
+                    f"changes the weight in place and returns nothing: use a function such as nn.init.normal_(weight), or "
+                    f"weight.copy_(VALUES), without return."
+                )
         pretrained = pretrained_weights(model)
         for table in model.modules():
             if (

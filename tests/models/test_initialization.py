@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.config.slots import part
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.models.attention import AdditiveAttention, MultiplicativeAttention
 from seq2seq_lab.models.initialization import (
@@ -278,3 +279,14 @@ def test_without_memory(path: Path) -> None:
     """Parts are checked in this way before data is read."""
     with torch.device("meta"):
         initialization(path)(Model())
+
+
+class NewTensor(Initialization):
+    def draw(self, role: Role, weight: Tensor) -> None:
+        return torch.zeros_like(weight)  # type: ignore[return-value]
+
+
+def test_a_draw_that_returns_a_tensor_is_refused() -> None:
+    """It has not changed the weight."""
+    with pytest.raises(UserError, match=r"^initialization=NewTensor: draw returned Tensor"):
+        NewTensor()(Model())
