@@ -37,8 +37,8 @@ class ShadedText:
 
 
 def shade(weight: float, word: str) -> str:
-    """Return the shade of a weight in the width of a word; a higher weight is darker."""
-    return next(shade for least, shade in SHADES if weight >= least) * cell_len(word)
+    """Return the shade of a weight in the width of a word; a higher weight is darker, and NaN is a question mark."""
+    return next((shade for least, shade in SHADES if weight >= least), "?") * cell_len(word)
 
 
 def legend(scale: str) -> str:

@@ -369,3 +369,7 @@ def test_lines_of_shades_fit_on_the_console() -> None:
     lines = rendered(shades.text_lines(shades.shade_texts([text]))).splitlines()
     assert max(map(cell_len, lines)) <= console.PLAIN_WIDTH
     assert [cell_len(line) for line in lines[:-1:2]] == [cell_len(line) for line in lines[1::2]]
+
+
+def test_the_shade_of_a_weight_that_is_not_a_number_is_a_question_mark() -> None:
+    assert shades.shade(float("nan"), "ab") == "??"
