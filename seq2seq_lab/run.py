@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,11 @@ def recorded(job: Job, ranks: Ranks) -> Iterator[StopSignals]:
         Preempted: a signal has stopped the run; see `runtime.signals`.
     """
     stop = StopSignals(ranks.store)
+    # With several ranks, the error can be that another rank has ended.
+    named = named_components(job.config) if ranks.size == 1 else nullcontext()
     with stop.handled():
         try:
-            with storage_errors(job.folder), threads.restored_threads():
+            with storage_errors(job.folder), threads.restored_threads(), named:
                 yield stop
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             if ranks.main:

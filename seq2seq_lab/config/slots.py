@@ -9,6 +9,7 @@ import contextlib
 import copy
 import importlib
 import inspect
+import traceback
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -21,6 +22,7 @@ from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import choices, fits, wrong_type
 from seq2seq_lab.errors import ComponentError, UserError, did_you_mean
 
+PACKAGE = Path(__file__).parents[1]
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
 
 # *args and **kwargs are not settings.
@@ -286,16 +288,27 @@ def custom_components(config: Config) -> dict[Path, str]:
 
 @contextlib.contextmanager
 def named_components(config: Config) -> Iterator[None]:
-    """Replace an exception of custom code by a `UserError`; `run.log` contains the traceback."""
+    """Replace an exception of a configuration with custom components by a `ComponentError`; `run.log` has the traceback.
+
+    The package can raise it too, for a wrong value that a component returned. An `OSError` of the package stays as it is.
+    """
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # custom code may raise any; those of other code are raised again
-        frame = extensions.frame_of(error)
-        if frame is None:
+    except Exception as error:  # custom code may raise any
+        frame, components = extensions.frame_of(error), custom_components(config)
+        if frame is not None:
+            component = components.get(Path(frame.filename), "A custom component")
+            raise ComponentError(
+                f"{component} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
+            ) from error
+        if not components or isinstance(error, OSError):
             raise
-        component = custom_components(config).get(Path(frame.filename), "A custom component")
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)][-1]
         raise ComponentError(
-            f"{component} failed before the first step: {extensions.where(error)}, in {frame.name}. Correct the code."
+            f"{', '.join(components.values())}: the run failed in {Path(own.filename).relative_to(PACKAGE.parent)}, line "
+            f"{own.lineno}: {type(error).__name__}: {error}. A component probably returned a wrong value; compare it with "
+            f"its contract in docs/extending.md."
         ) from error

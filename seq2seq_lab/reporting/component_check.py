@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import custom_components, named_components
 from seq2seq_lab.data.download import cache_folder
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.models.attention import BaseAttention
+from seq2seq_lab.models.attention.base import Attended
+from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.reporting.run_report import report_evaluations
 from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.runtime import console
@@ -31,7 +36,8 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
     The generator of random numbers and the attributes of the task do not change.
 
     Raises:
-        UserError: the code of the user raises an exception: names the component, the file and the line.
+        UserError: the code of the user raises an exception: names the component, the file and the line. Attention weights
+            or the scores of a readout are wrong: names the component.
     """
     if not custom_components(config):
         return
@@ -41,13 +47,61 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
         data = tried.load(cache_folder(config.cache_dir), saved, EXAMPLES)
         alone = Compute(compute.device, compute.precision)
         evaluator = tried.evaluator(data.validation, model, alone)
-        evaluation = evaluator(final=True)
+        with checked_outputs(model):
+            evaluation = evaluator(final=True)
         split, tracker = data.validation, Trackers(())
         show_validation(tried.report(split, evaluation, 0), split.prefix, Path(folder), tracker, 0)
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, tried.primary)
         report_evaluations(
             tried, [(split, evaluation)], declared, folder=Path(folder), tracker=tracker, step=0
         )
+
+
+@contextlib.contextmanager
+def checked_outputs(model: nn.Module) -> Iterator[None]:
+    """Check what the attention functions and the readouts of a model return within the context.
+
+    Raises:
+        UserError: names the component and what it returned.
+    """
+    size = getattr(model, "vocabulary_size", None)  # None: a classifier
+
+    def check_weights(attention: nn.Module, _: Any, attended: Attended) -> None:
+        if attended.weights_NTS is not None and not attended.weights_NTS.isfinite().all():
+            raise UserError(
+                f"attention={type(attention).__name__}: the attention weights are not finite. Correct it, or the custom "
+                f"component whose values it reads."
+            )
+
+    def check_scores(readout: nn.Module, inputs: tuple[Any, ...], scores_NTV: Tensor) -> None:
+        name, (*rows, _) = f"readout={type(readout).__name__}", inputs[0].shape
+        shape = list(scores_NTV.shape)
+        expected = [*rows, shape[-1] if size is None else size]
+        if shape != expected:
+            raise UserError(
+                f"{name}: forward returned shape {shape}. Expected: {expected}, a score for each of the output types."
+            )
+        if not scores_NTV.isfinite().all():
+            raise UserError(
+                f"{name}: the scores are not finite. Correct it, or the custom component whose values it reads; for the "
+                f"logarithm of a probability of 0, use clamp_min before log."
+            )
+        sums_NT = scores_NTV.sum(-1, dtype=torch.float32)
+        if (scores_NTV >= 0).all() and torch.allclose(sums_NT, torch.ones_like(sums_NT), atol=1e-3):
+            raise UserError(
+                f"{name}: forward returned probabilities. Return logits, without softmax, or log-probabilities."
+            )
+
+    hooks = [
+        module.register_forward_hook(check_weights if isinstance(module, BaseAttention) else check_scores)
+        for module in model.modules()
+        if isinstance(module, BaseAttention | Readout)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextlib.contextmanager

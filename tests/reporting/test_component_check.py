@@ -1,9 +1,22 @@
 """Custom components are evaluated before the first step: an error names the component, its file and line."""
 
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import command_line
 import pytest
+import torch
+from small_models import VOCABULARY, batch_of, random_sentences, small_config, small_model
+from torch import Tensor
+
+from seq2seq_lab.config.slots import named_components
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention import AdditiveAttention
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.reporting.component_check import checked_outputs
 
 SETTINGS = (
     *("dataset.train=60", "dataset.validation=10", "dataset.test=6", "dataset.test_compositional=0"),
@@ -44,6 +57,14 @@ class Wrong(Attention):
     def score(self, query_BTQ, keys_BSK):
         return query_BTQ @ keys_BSK.mT[:, 1:]
 """
+ENCODER = """
+from seq2seq_lab.models.encoders import RecurrentEncoder
+
+class Wrong(RecurrentEncoder):
+    def forward(self, embedded_BSE, lengths):
+        encoded = super().forward(embedded_BSE, lengths)
+        return encoded.outputs_BSM if self.training else encoded
+"""
 
 
 def write(folder: Path, group: str, code: str) -> Path:
@@ -57,9 +78,9 @@ def write(folder: Path, group: str, code: str) -> Path:
 @pytest.mark.parametrize(
     ("group", "code", "line", "said"),
     [
-        ("metric", METRIC, 13, "metric.wrong=Wrong failed before the first step"),
-        ("attention", BUILT, 6, "attention=Wrong failed before the first step"),
-        ("attention", ATTENTION, 9, "attention=Wrong failed before the first step"),
+        ("metric", METRIC, 13, "metric.wrong=Wrong failed: "),
+        ("attention", BUILT, 6, "attention=Wrong failed: "),
+        ("attention", ATTENTION, 9, "attention=Wrong failed: "),
     ],
 )
 def test_an_error_is_reported_before_the_first_step(
@@ -77,6 +98,65 @@ def test_an_error_is_reported_before_the_first_step(
     else:
         assert "Traceback" in (run / "run.log").read_text("utf-8")
         assert not (run / "checkpoints").exists()
+
+
+def test_a_wrong_value_in_the_first_step_names_the_custom_components(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The package raises the error, for what the component returned."""
+    own, run = write(tmp_path / "own", "encoder", ENCODER), tmp_path / "run"
+    (own / "encoder" / "wrong.yaml").write_text("defaults: [bigru, _self_]\n_target_: broken.Wrong\n")
+    words = ("--config-dir", str(own), "encoder=wrong", f"hydra.run.dir={run}", *SETTINGS)
+    assert command_line.run(*words) == 2
+    error = capsys.readouterr().err
+    assert re.search(
+        r"encoder=Wrong: the run failed in seq2seq_lab/\S+\.py, line \d+: AttributeError: ", error
+    )
+    assert "Traceback" not in error
+    log = (run / "run.log").read_text("utf-8")
+    assert "Traceback" in log
+    assert "training/step.py" in log
+
+
+def test_an_error_without_custom_components_stays_as_it_is() -> None:
+    with pytest.raises(KeyError, match="missing"), named_components(small_config()):
+        raise KeyError("missing")
+
+
+class NotFinite(AdditiveAttention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return super().score(query_BTQ, keys_BSK) * math.nan
+
+
+def small_example() -> tuple[Seq2Seq, Batch]:
+    sentences = random_sentences([3, 2], seed=0)
+    return small_model(small_config()), batch_of(sentences, sentences)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda scores: scores[..., 1:], f"{VOCABULARY}\\]"),
+        (lambda scores: torch.cat([scores, scores[..., :1]], -1), f"{VOCABULARY}\\]"),
+        (lambda scores: scores.mean(1), f"{VOCABULARY}\\]"),
+        (lambda scores: scores.masked_fill(scores > 0, -math.inf), "not finite"),
+        (lambda scores: scores.softmax(-1), "probabilities"),
+    ],
+)
+def test_wrong_scores_of_a_readout_are_refused(change: Callable[[Tensor], Tensor], said: str) -> None:
+    model, batch = small_example()
+    with checked_outputs(model):
+        model(batch, batch.target_BU)
+    model.readout.register_forward_hook(lambda module, inputs, scores: change(scores))
+    with checked_outputs(model), pytest.raises(UserError, match=rf"^readout=LinearReadout: .*{said}"):
+        model(batch, batch.target_BU)
+
+
+def test_attention_weights_that_are_not_finite_are_refused() -> None:
+    model, batch = small_example()
+    model.decoder.attention.__class__ = NotFinite
+    with checked_outputs(model), pytest.raises(UserError, match=r"^attention=NotFinite: .*not finite"):
+        model(batch, batch.target_BU)
 
 
 def test_the_check_changes_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
