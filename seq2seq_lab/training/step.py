@@ -167,7 +167,9 @@ def _require_number(schedule: Schedule, method: str, value: object, limit: float
     """
     if not (isinstance(value, Real) and 0 <= float(value) < limit):
         allowed = (
-            "a finite number of at least 0" if limit == math.inf else f"a number from 0 to below {limit:g}"
+            "a finite number of at least 0"
+            if limit == math.inf
+            else f"a Python number from 0 to below {limit:g}"
         )
         raise UserError(
             f"schedule={type(schedule).__name__}: {method} returned {value!r}. Expected: {allowed}. Correct {method}."
