@@ -22,9 +22,9 @@ from seq2seq_lab.analysis.attributions import (
 )
 from seq2seq_lab.analysis.counterfactual import rank
 from seq2seq_lab.analysis.questions import DecodedQuestion, Question
-from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.data.corpus import Gold, word_spans
 from seq2seq_lab.data.counterfactuals import Influence
-from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts, word_spans
+from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import confidence_interval, ratio
 

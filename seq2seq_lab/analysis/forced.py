@@ -9,10 +9,10 @@ from torch import Tensor
 
 from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.data.batching import Index
-from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.data.corpus import Gold, word_spans
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require_list
-from seq2seq_lab.metrics.alignment import WordLinks, word_spans
+from seq2seq_lab.metrics.alignment import WordLinks
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context

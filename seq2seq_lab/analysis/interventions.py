@@ -18,11 +18,11 @@ from torch import Tensor
 
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel, ChangedSource, keep, permuted
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold
+from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold, word_spans
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.metrics.alignment import group_tokens, word_spans
+from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES

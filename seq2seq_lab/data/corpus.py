@@ -1,10 +1,11 @@
 """The result of a data set: pairs of plain text in splits, with gold word alignments if they are known."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.errors import UserError
 
 Kind = TypeVar("Kind")
@@ -46,16 +47,60 @@ class Gold:
 
     def __post_init__(self) -> None:
         for column in (self.target_classes, self.target_agreement):
-            assert column is None or len(column) == len(self.target_words)
+            if column is not None and len(column) != len(self.target_words):
+                raise UserError(
+                    f"Gold: {column=} has {len(column)} values for the {len(self.target_words)} words of "
+                    f"target_words={self.target_words}. Give each target word one value."
+                )
+
+
+def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the (start, end) character spans of `words`, found in `text` from left to right.
+
+    Each word is the first occurrence after the previous word, so `words` should omit only punctuation: "a" would be
+    found inside an omitted name.
+
+    Raises:
+        ValueError: a word is not in the rest of `text`.
+    """
+    spans = []
+    end = 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0:
+            raise ValueError(f"the word {word!r} is not in {text!r} after character {end}")
+        end = start + len(word)
+        spans.append((start, end))
+    return spans
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The examples of one split: columns of equal length; None for a column that the data set does not provide."""
+    """The examples of one split: columns of equal length; None for a column that the data set does not provide.
+
+    Attributes:
+        text_columns: the names of the columns whose values are texts.
+
+    Raises:
+        UserError: the columns have no length, or different ones.
+    """
+
+    text_columns: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        lengths = {len(column) for column in self._columns().values() if column is not None}
-        assert len(lengths) == 1, lengths
+        kind, columns = type(self).__name__, self._columns()
+        for name, column in columns.items():
+            needed = column is not None or name in self.text_columns
+            if needed and not hasattr(column, "__len__"):
+                raise UserError(
+                    f"{kind}: {name} is of type {type(column).__name__}. Give a sequence, such as a list."
+                )
+        lengths = {name: len(column) for name, column in columns.items() if column is not None}
+        if len({*lengths.values()}) != 1:
+            sizes = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+            raise UserError(
+                f"{kind}: the columns have different lengths ({sizes}). Give each column a value per example."
+            )
 
     def __len__(self) -> int:
         return next(len(column) for column in self._columns().values() if column is not None)
@@ -83,6 +128,8 @@ class ParallelText(Columns):
     pairs of one source sentence are a cluster. Confidence intervals and tests resample clusters. `lengths` are the numbers
     of source and target tokens, for the data sets whose accuracy is also reported by length.
     """
+
+    text_columns = ("source", "target")
 
     source: Sequence[str]
     target: Sequence[str]
@@ -159,12 +206,81 @@ def load_corpus(dataset: Dataset, kind: type[Kind], task: str) -> Kind:
         task: the value of the group `task`, for the message.
 
     Raises:
-        UserError: the data set has another type of corpus, or cannot be read.
+        UserError: the data set has another type of corpus, cannot be read, or has an invalid example.
     """
     corpus = dataset.load()
     if not isinstance(corpus, kind):
         raise _other_corpus(dataset, type(corpus), kind, task)
+    where = f"The data set {type(dataset).__name__}"
+    if isinstance(corpus, Corpus):
+        _check_tests(corpus.tests, where)
+    if isinstance(corpus, Corpus | OneTestCorpus):
+        for name, split in corpus.splits.items():
+            _check_split(split, f"{where}, {name}")
     return corpus
+
+
+def _check_tests(tests: object, where: str) -> None:
+    """Refuse test sets that are not named, or that have the name of another split."""
+    if not isinstance(tests, Mapping):
+        raise UserError(
+            f'{where}: tests is of type {type(tests).__name__}. Give the test sets by name: {{"test": ParallelText(…)}}.'
+        )
+    for name in tests:
+        if not isinstance(name, str) or name in ("train", "validation"):
+            raise UserError(
+                f"{where}: {name!r} is not allowed as the name of a test set. Use another text, such as 'test'."
+            )
+
+
+def _check_split(split: object, where: str) -> None:
+    """Refuse a split with an example that is not what its columns hold."""
+    if not isinstance(split, Columns):
+        raise UserError(
+            f"{where} is of type {type(split).__name__}. Give the examples of a split, such as a ParallelText."
+        )
+    for column in split.text_columns:
+        texts = getattr(split, column)
+        if isinstance(texts, Lines):
+            continue
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(
+                    f"{where}, {column}[{index}]={text!r:.80} is of type {type(text).__name__}. Give a text; the tokenizer "
+                    f"splits it into tokens."
+                )
+    if isinstance(split, ParallelText) and split.gold is not None:
+        for index, (gold, source, target) in enumerate(
+            zip(split.gold, split.source, split.target, strict=True)
+        ):
+            if (problem := _gold_problem(gold, source, target)) is not None:
+                raise UserError(f"{where}, gold[{index}]: {problem} Correct the gold alignment of this pair.")
+
+
+def _gold_problem(gold: object, source: str, target: str) -> str | None:
+    """Return what is wrong with the gold alignment of a pair, or None."""
+    if not isinstance(gold, Gold):
+        return f"{gold!r:.80} is not a Gold."
+    links: tuple[Any, ...] = gold.links, gold.possible
+    if not all(isinstance(found, Set) for found in links):
+        return f"links={gold.links}, possible={gold.possible} are not two sets of pairs."
+    for side, text, words in (("source", source, gold.source_words), ("target", target, gold.target_words)):
+        try:
+            word_spans(text, words)
+        except ValueError as error:
+            return f"{side}_words={words}: {error}."
+    sizes = len(gold.source_words), len(gold.target_words)
+    pairs = {
+        "links": (gold.links, sizes),
+        "possible": (gold.possible, sizes),
+        "source_subjects": (gold.source_subjects or (), (sizes[0], sizes[0])),
+        "target_subjects": (gold.target_subjects or (), (sizes[1], sizes[1])),
+    }
+    for name, (found, (first, second)) in pairs.items():
+        for i, k in found:
+            if not (0 <= i < first and 0 <= k < second):
+                return f"{name} has the pair ({i}, {k}), but there are {sizes[0]} source and {sizes[1]} target words."
+    return None
 
 
 def check_corpus(dataset: Dataset, kind: type, task: str) -> None:

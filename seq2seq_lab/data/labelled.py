@@ -24,6 +24,8 @@ class LabelledText(Columns):
     the data set provides them.
     """
 
+    text_columns = ("texts", "labels")
+
     texts: Sequence[str]
     labels: Sequence[str]
     deciding: Sequence[frozenset[int]] | None = None

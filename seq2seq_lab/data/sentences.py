@@ -24,6 +24,8 @@ class Sentences(Columns):
     the tags of the words of each sentence, separated by spaces.
     """
 
+    text_columns = ("lines",)
+
     lines: Sequence[str]
     contrasts: Sequence[Contrast | None] | None = None
     distances: Sequence[int | None] | None = None

@@ -22,26 +22,6 @@ Link: TypeAlias = tuple[int, int]
 Counts: TypeAlias = tuple[int, int, int, int]
 
 
-def word_spans(text: str, words: Sequence[str]) -> list[Span]:
-    """Return the (start, end) character spans of `words`, found in `text` from left to right.
-
-    Each word is the first occurrence after the previous word, so `words` should omit only punctuation: "a" would be
-    found inside an omitted name.
-
-    Raises:
-        ValueError: a word is not in the rest of `text`.
-    """
-    spans = []
-    end = 0
-    for word in words:
-        start = text.find(word, end)
-        if start < 0:
-            raise ValueError(f"the word {word!r} is not in {text!r} after character {end}")
-        end = start + len(word)
-        spans.append((start, end))
-    return spans
-
-
 def group_tokens(token_spans: Sequence[Span], words: Sequence[Span]) -> list[list[int]]:
     """Return for each word, given by its character span, the positions of the tokens that belong to it.
 

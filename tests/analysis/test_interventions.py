@@ -31,9 +31,10 @@ from seq2seq_lab.analysis.interventions import (
 )
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze.intervene import NOT_FREE
+from seq2seq_lab.data.corpus import word_spans
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
-from seq2seq_lab.metrics.alignment import WordLinks, link_counts, oracle_links, word_spans
+from seq2seq_lab.metrics.alignment import WordLinks, link_counts, oracle_links
 from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.attention.base import Attended, BaseAttention
 from seq2seq_lab.models.decoders.transformer import CrossAttention

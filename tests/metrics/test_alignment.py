@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seq2seq_lab.data.corpus import Gold, ParallelText
+from seq2seq_lab.data.corpus import Gold, ParallelText, word_spans
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
 from seq2seq_lab.data.words import words
@@ -27,7 +27,6 @@ from seq2seq_lab.metrics.alignment import (
     link_counts,
     oracle_links,
     replace_unknown,
-    word_spans,
 )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.extraction import soft_link_counts
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
-from seq2seq_lab.data.corpus import UNKNOWN, Gold, ParallelText
+from seq2seq_lab.data.corpus import UNKNOWN, Gold, ParallelText, word_spans
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenized import TokenizedText
@@ -35,7 +35,6 @@ from seq2seq_lab.metrics.alignment import (
     oracle_links,
     read,
     replace_unknown,
-    word_spans,
 )
 from seq2seq_lab.metrics.attention import ATTENTION_MEASURES, Units, measures
 from seq2seq_lab.metrics.base import Array, Grouping, Metric

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab import plots
-from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText, word_spans
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
@@ -20,7 +20,6 @@ from seq2seq_lab.metrics.alignment import (
     attention_map,
     best_rows,
     group_tokens,
-    word_spans,
 )
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console, shades
