@@ -37,6 +37,7 @@ class Measurement:
             (value of the example, 1), or (0, 0) if the value is not defined, so that its own code is not needed to compare.
         clusters: the id of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
         examples: a hash of the examples and of the way they are scored; values with equal hashes are comparable.
+        not_finite: the names of metrics from outside the package whose value is NaN or infinite although it is defined.
     """
 
     values: dict[str, float]
@@ -45,6 +46,7 @@ class Measurement:
     statistics: dict[str, Array] = field(default_factory=dict)
     clusters: npt.NDArray[np.int64] = field(default_factory=lambda: np.arange(0))
     examples: str = ""
+    not_finite: Sequence[str] = ()
 
     def result(self, prefix: str) -> dict[str, Any]:
         """Return the entries of `result.json`, except those of `Declarations`.
@@ -83,16 +85,19 @@ def measure(
         after_metric: called after each metric, for example to stop after a signal.
 
     Raises:
-        UserError: the rows of a metric are not an array of numbers [N, K].
+        UserError: the rows of a metric are not an array of numbers [N, K], or its value is not a number.
     """
     values: dict[str, float] = {}
-    signatures, statistics = {}, {}
+    signatures, statistics, not_finite = {}, {}, []
     rows_of: dict[tuple[type[Metric], str], Array] = {}  # a custom metric may have the name of a built-in one
     for metric in metrics:
         if not (final or metric.when == "validation" or metric.name in also) or metric.unavailable(outputs):
             continue
         rows = _rows(metric, outputs, len(clusters))
-        values[metric.name] = float(metric.value(rows.sum(0)))
+        totals_K = rows.sum(0)
+        value = values[metric.name] = _value(metric, totals_K)
+        if not (math.isfinite(value) or is_built_in(metric)) and metric.is_defined(totals_K):
+            not_finite.append(metric.name)
         if (signature := metric.signature(outputs)) is not None:
             signatures[metric.name] = signature
         if metric.per_example:
@@ -117,7 +122,17 @@ def measure(
                 _group_value(metric, label, rows[[*index]], clusters[[*index]], samples)
                 for label, index in members.items()
             ]
-    return Measurement(values, signatures, groups, statistics, clusters, examples)
+    return Measurement(values, signatures, groups, statistics, clusters, examples, not_finite)
+
+
+def _value(metric: Metric, totals_K: Array) -> float:
+    value: Any = metric.value(totals_K)
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "bif":
+        raise UserError(
+            f"metric {metric.name}: value() returned {value!r:.80} of type {type(value).__name__}. Return one number."
+        )
+    return float(array.item())
 
 
 def _rows(metric: Metric, outputs: Any, examples: int) -> Array:
@@ -154,5 +169,5 @@ def _group_value(
     interval = confidence_interval(metric.value, rows, clusters, samples) if metric.confidence else None
     if interval is not None and not math.isfinite(interval):
         interval = None
-    value = float(metric.value(totals_K))
+    value = _value(metric, totals_K)
     return GroupValue(label, len(rows), value if math.isfinite(value) else None, interval)

@@ -80,6 +80,7 @@ class RunReport:
         self.tracker = tracker
         self.lines: Sequence[str] = ()  # to print at the end
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
+        self.warned: set[str] = set()  # names of metrics
 
     def snapshots(self, model: Any, compute: Compute) -> Snapshots:
         """Return what writes the attention over the training."""
@@ -87,6 +88,7 @@ class RunReport:
 
     def validation(self, evaluation: Any, step: int) -> None:
         """Log the metrics of a validation and show them on one line."""
+        self._warn_of_values([evaluation])
         self.tracker.log_metrics(evaluation.values, step)
         log.info(
             "Validation at step %s: %s",
@@ -100,6 +102,7 @@ class RunReport:
 
     def end(self, evaluations: Sequence[Any], step: int) -> dict[str, Any]:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
+        self._warn_of_values(evaluations)
         pairs = list(zip(self.splits, evaluations, strict=True))
         result, self.lines = report_evaluations(
             self.task, pairs, self.declared, folder=self.folder, tracker=self.tracker, step=step
@@ -109,6 +112,19 @@ class RunReport:
         curves = training_curves(rows, self.declared, self.task.unit)
         plots.save_for_print(curves, self.folder / "curves.png")
         return result
+
+    def _warn_of_values(self, evaluations: Sequence[Any]) -> None:
+        """Log a warning, once per run, for each metric that is not finite although it is defined."""
+        for evaluation in evaluations:
+            for name in evaluation.measurement.not_finite:
+                if name not in self.warned:
+                    self.warned.add(name)
+                    log.warning(
+                        "The metric %s is not finite (%s). Correct its method value. If it is undefined for some sums of "
+                        "rows, let its method is_defined return false for them.",
+                        name,
+                        evaluation.measurement.values[name],
+                    )
 
     def log_result(self, result: Mapping[str, Any], best: Path, run_id: str | None) -> None:
         """Log the summary of a run, and its best checkpoint with the files that open it."""

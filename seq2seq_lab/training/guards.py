@@ -125,6 +125,22 @@ class Guards:
             f"{self._advice()}"
         )
 
+    def not_finite(self, value: float, loss: float, state: TrainState) -> UserError:
+        """Return the error of a monitored metric that is not finite.
+
+        Args:
+            loss: `TrainerSettings.tie_breaker` of the same validation. Without one, the last training loss is used.
+        """
+        problem, name = f"{self.settings.monitor}={value}", self.settings.tie_breaker or "the training loss"
+        is_known = self.settings.tie_breaker is not None
+        finite_loss = math.isfinite(loss) if is_known else None not in state.step_losses.last[-1:]
+        if not finite_loss or self.divergence(state) is not None:
+            return self.diverged(problem, state)
+        return UserError(
+            f"{problem} at step {state.step}: the metric is not finite, but {name} is. Earlier checkpoints are not "
+            f"changed. Correct the method value of the metric, or set trainer.monitor to another metric."
+        )
+
     def divergence(self, state: TrainState) -> str | None:
         """Return how the training has diverged although its loss is finite; None if it has not."""
         return state.step_losses.divergence(self.uniform_loss)

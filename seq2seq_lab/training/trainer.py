@@ -267,10 +267,10 @@ class Trainer:
         state.validation_seconds += time.perf_counter() - start
         self._snapshot(always=True)
         require_monitored(monitor, values)
-        if not math.isfinite(values[monitor]):
-            raise self.guards.diverged(f"{monitor}={values[monitor]}", state)
-        value = values[monitor] if self.settings.higher_is_better else -values[monitor]
         loss = values.get(self.settings.tie_breaker or "", math.nan)
+        if not math.isfinite(values[monitor]):
+            raise self.guards.not_finite(values[monitor], loss, state)
+        value = values[monitor] if self.settings.higher_is_better else -values[monitor]
         state.keep_score(value, loss if math.isfinite(loss) else None)
         self.checkpoints.save(state, task_state)
 

@@ -148,6 +148,21 @@ def test_rows_that_are_no_row_of_numbers_for_each_example_are_refused(rows: Any)
         measure([Wrong()], [1, 2, 3, 4], clusters=np.arange(4), examples="")
 
 
+@pytest.mark.parametrize("value", [None, "0.5", np.ones(2), [0.5, 1.0]])
+def test_a_value_that_is_not_a_number_is_refused(value: Any) -> None:
+    wrong = type("Wrong", (Share,), {"value": lambda self, totals_K: value})()
+    with pytest.raises(UserError, match="metric share: value"):
+        measure([wrong], [1, 2], clusters=np.arange(2), examples="")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_is_named_unless_it_is_undefined(value: float) -> None:
+    wrong = type("Wrong", (Share,), {"value": lambda self, totals_K: value})()
+    found = measure([wrong, Late()], [1, 2], clusters=np.arange(2), examples="", also=["late"])
+    assert list(found.not_finite) == ["share"]
+    assert not measure([wrong], [1], clusters=np.arange(1), examples="").not_finite
+
+
 def test_statistics_of_other_metrics_are_the_values_of_the_examples() -> None:
     class Ratio(Share):
         def rows(self, outputs: Sequence[float]) -> Any:

@@ -1,9 +1,11 @@
 """What a run shows: parameters, corpus, translations, heatmaps."""
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,13 @@ from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.measurement import Measurement
-from seq2seq_lab.reporting.run_report import component_parameters
+from seq2seq_lab.reporting.run_report import RunReport, component_parameters
 from seq2seq_lab.reporting.score_tables import values_line, without_middle
 from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
+from seq2seq_lab.tasks.evaluation import Evaluation
+from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.translation import report
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
@@ -34,9 +38,24 @@ from seq2seq_lab.tasks.translation.evaluation import (
     source_length_in_words,
 )
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe, gold_links
-from seq2seq_lab.tracking import NoTracker
+from seq2seq_lab.tracking import NoTracker, Trackers
 
 DECLARED = Declarations.of(METRICS, (), PRIMARY)
+
+
+def test_a_metric_that_is_not_finite_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task: Any = SimpleNamespace(metrics=METRICS, groupings=(), primary=PRIMARY)
+    task.report = lambda split, evaluation, step: Report()
+    data: Any = SimpleNamespace(validation=SimpleNamespace(prefix="val"), tests=())
+    run_report = RunReport(task, data, tmp_path, Trackers(()))
+    measurement = Measurement({"bleu": math.nan}, not_finite=["bleu"])
+    for step in (1, 2):
+        run_report.validation(Evaluation({"val/bleu": math.nan}, measurement, None), step)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "metric bleu" in warnings[0]
 
 
 class Pictures(NoTracker):

@@ -781,7 +781,15 @@ def test_weights_that_are_not_finite_are_not_saved(what: str, make: Callable[...
 
 def test_a_monitored_metric_that_is_not_finite_ends_the_training(make: Callable[..., Trainer]) -> None:
     with pytest.raises(UserError, match=r"val/bleu=nan.*clip_norm \(now 1\.0\).*precision=fp32"):
-        make((math.nan,)).fit()
+        make((math.nan,), losses=(math.nan,)).fit()
+
+
+def test_the_learning_rate_is_not_blamed_if_only_the_monitored_metric_is_not_finite(
+    make: Callable[..., Trainer],
+) -> None:
+    with pytest.raises(UserError, match=r"val/bleu=nan.*loss_teacher_forced is.*trainer\.monitor") as caught:
+        make((math.nan,), losses=(1.0,)).fit()
+    assert "optimizer.lr" not in str(caught.value)
 
 
 def test_a_monitored_metric_that_validation_lacks_is_refused(make: Callable[..., Trainer]) -> None:
