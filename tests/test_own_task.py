@@ -136,6 +136,9 @@ def test_it_predicts(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert [one.text for one in loaded.predict(lines.splitlines())] == printed
     with pytest.raises(UserError, match="predicts nothing"):
         Task.predict(loaded.task, loaded.model, ["1"], loaded.compute)
+    for wrong in ("3 x 3", "3 99 3", "3 -1 3"):
+        with pytest.raises(UserError, match=f"{wrong}.*from 0 to 11"):
+            loaded.predict([wrong])
 
 
 def test_questions_about_texts_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,28 +4,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from seq2seq_lab.config.type_checks import Count, Positive
 from seq2seq_lab.models.attention import Attention
 
 
 class CosineAttention(Attention):
-    """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
+    (
+        """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
 
     Without the factor b the scores would be between -1 and 1 and the weights nearly uniform.
 
     Args:
         size: the size that encoder outputs and query are projected to.
         initial_sharpness: the initial value of b.
-
-    Raises:
-        ValueError: `initial_sharpness` is not positive.
     """
+        ""
+    )
 
     def __init__(
-        self, query_size: int, encoder_output_size: int, size: int, initial_sharpness: float
+        self, query_size: int, encoder_output_size: int, size: Count, initial_sharpness: Positive
     ) -> None:
         super().__init__(query_size, encoder_output_size)
-        if initial_sharpness <= 0:
-            raise ValueError(f"attention.initial_sharpness={initial_sharpness} must be greater than 0.")
         self.key = nn.Linear(encoder_output_size, size, bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.log_sharpness = nn.Parameter(torch.tensor(initial_sharpness).log())

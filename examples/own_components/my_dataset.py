@@ -2,6 +2,7 @@
 
 from random import Random
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.errors import UserError
 
@@ -10,13 +11,17 @@ class Reversal:
     """Distinct rows of digits ("4 8 1") and the same digits backwards ("1 8 4"), with gold alignments.
 
     Raises:
-        UserError: the lengths allow too few distinct rows.
+        UserError: `longest` is less than `shortest`, or the lengths allow too few distinct rows.
     """
 
     def __init__(
-        self, *, train: int, validation: int, test: int, shortest: int, longest: int, seed: int
+        self, *, train: Count, validation: Count, test: Count, shortest: Count, longest: Count, seed: int
     ) -> None:
-        if not 1 <= shortest <= longest or train + validation + test > 10**longest // 2:
+        if longest < shortest:
+            raise UserError(
+                f"dataset.longest={longest} must be at least dataset.shortest={shortest}. Increase dataset.longest."
+            )
+        if train + validation + test > 10**longest // 2:
             raise UserError(
                 f"dataset.shortest={shortest} and dataset.longest={longest} allow too few rows for "
                 f"{train + validation + test} pairs. Increase dataset.longest."

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentState
@@ -25,7 +26,7 @@ class ConvolutionalEncoder(TokenEncoder):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int, width: int, dropout: float
+        self, input_size: int, hidden_size: Count, num_layers: Count, width: Count, dropout: Share
     ) -> None:
         super().__init__()
         if width % 2 == 0:

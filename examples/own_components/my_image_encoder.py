@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from seq2seq_lab.config.type_checks import Count, Positive
 from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
 
 
@@ -18,7 +19,7 @@ class PatchEncoder(Encoder):
 
     source = "images"
 
-    def __init__(self, input_size: int, patch: int, size: int, lr: float) -> None:
+    def __init__(self, input_size: int, patch: Count, size: Count, lr: Positive) -> None:
         super().__init__()
         self.projection = nn.Conv2d(3, size, kernel_size=patch, stride=patch)
         self.sizes = EncoderSizes(encoder_output_size=size, final_size=None, num_layers=1)

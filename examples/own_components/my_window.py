@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.models.attention import StepAttention
 from seq2seq_lab.models.source import Source
 
@@ -23,7 +24,7 @@ class GaussianWindow(StepAttention):
         components: the number K of Gaussians.
     """
 
-    def __init__(self, query_size: int, encoder_output_size: int, components: int) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int, components: Count) -> None:
         super().__init__(query_size, encoder_output_size)
         self.window = nn.Linear(query_size, 3 * components)
         self.components = components

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.batching import Index
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.loss import MeanLoss
 from seq2seq_lab.models.encoders.base import Encoder
@@ -129,11 +131,11 @@ class RepeatTagging(TensorTask):
         parts: Parts,
         seed: int,
         settings: BatchSettings,
-        train: int,
-        validation: int,
-        test: int,
-        symbols: int,
-        length: int,
+        train: Count,
+        validation: Count,
+        test: Count,
+        symbols: Count,
+        length: Count,
         data_seed: int,
     ) -> None:
         rng, self.symbols = np.random.default_rng(data_seed), symbols
@@ -160,10 +162,21 @@ class RepeatTagging(TensorTask):
         return Report(examples=examples)
 
     def predict(self, model: Tagger, inputs: Sequence[str], compute: Compute) -> list[Prediction]:
-        """Return the tags of lines such as "3 1 3"."""
+        """Return the tags of lines such as "3 1 3".
+
+        Raises:
+            UserError: a line has no tokens, or one that is not in the vocabulary.
+        """
+        numbers = {str(number): number for number in range(self.symbols)}
         found = []
         for line in inputs:
-            tokens_1S = torch.tensor([[*map(int, line.split())]], device=compute.device)
+            tokens = line.split()
+            if not tokens or not numbers.keys() >= set(tokens):
+                raise UserError(
+                    f"The input {line!r} is not a sequence of this task. Allowed: numbers from 0 to "
+                    f"{self.symbols - 1}, separated by spaces."
+                )
+            tokens_1S = torch.tensor([[numbers[token] for token in tokens]], device=compute.device)
             batch = Sequences("", tokens_1S, torch.zeros_like(tokens_1S))
             with evaluation_context(batch, compute.precision, compute.device):
                 tags = model(batch)[0].argmax(-1).tolist()
