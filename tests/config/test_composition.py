@@ -237,6 +237,14 @@ def test_every_slot_of_every_file_names_one_class() -> None:
         assert isinstance(file_keys(path.parent.name, path.stem).get("_target_"), str), path
 
 
+@pytest.mark.parametrize(
+    "path", sorted(CONF_DIR.rglob("*.yaml")), ids=lambda path: f"{path.parent.name}={path.stem}"
+)
+def test_every_file_has_a_comment_that_explains_it(path: Path) -> None:
+    lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("# @package")]
+    assert lines[0].startswith("# ")
+
+
 def test_every_default_is_in_the_files() -> None:
     """Neither the classes that slots name nor the dataclasses of the closed sections have defaults."""
     targets = {load(path).get("_target_") for path in FILES} - {None}
