@@ -410,14 +410,11 @@ def group_values(group: str) -> list[str]:
     return sorted(path.stem for folder in conf_folders() for path in (folder / group).glob("*.yaml"))
 
 
-def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -> list[str]:
-    """Return the values of a group in conf/ whose files set a key to a value of one of these types."""
-    values = []
-    for path in sorted((CONF_DIR / group).glob("*.yaml")):
-        node = file_keys(group, path.stem)
-        if key in node and isinstance(node[key], kinds):
-            values.append(path.stem)
-    return values
+def values_with(group: str, key: str) -> list[str]:
+    """Return the values of a group in conf/ whose files set a key."""
+    return [
+        path.stem for path in sorted((CONF_DIR / group).glob("*.yaml")) if key in file_keys(group, path.stem)
+    ]
 
 
 def file_keys(group: str, choice: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import copy
 import importlib
 import inspect
 import traceback
+import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, values_with
+from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, file_keys, values_with
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import choices, fits, wrong_type
 from seq2seq_lab.errors import ComponentError, UserError, did_you_mean
@@ -108,15 +109,29 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
             )
         if not fits(value, hints[key]):
             misplaced = isinstance(value, str) and not choices(hints[key])
-            others = values_with(name, key, (str, type(None))) if misplaced else []
+            others = values_with_text(name, key, slot) if misplaced else []
             named = ", ".join(f"{name}={other}" for other in others)
             remedy = f" It may be meant for {named}." if others else ""
-            raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]) + remedy)
+            # The text "8" needs quotes to differ from the number, the text "big" does not.
+            quoted = isinstance(value, str) and not value[:1].isalpha()
+            shown = "null" if value is None else repr(value) if quoted else value
+            raise UserError(wrong_type(f"{name}.{key}={shown}", value, hints[key]) + remedy)
     missing = [
         key for key in allowed if key not in slot and parameters[key].default is inspect.Parameter.empty
     ]
     if missing:
         raise UserError(f"{name}.{missing[0]} is missing: {slot['_target_']} needs {', '.join(missing)}.")
+
+
+def values_with_text(group: str, key: str, slot: Slot) -> list[str]:
+    """Return the values of a group, of another class than a slot's, whose files set a key to a text or to null."""
+    found = []
+    for value in values_with(group, key):
+        keys = file_keys(group, value)
+        text = keys[key] is None or (isinstance(keys[key], str) and "${" not in keys[key])
+        if text and keys.get("_target_") != slot["_target_"]:
+            found.append(value)
+    return found
 
 
 def refuse_instructions(path: str, value: object) -> None:
@@ -158,11 +173,15 @@ def specifications(hints: Mapping[str, Any], runtime: Collection[str]) -> dict[s
 
 def annotations(target: type) -> dict[str, Any]:
     """Return the annotated types of a constructor's arguments, by name."""
-    try:
-        return typing.get_type_hints(target.__init__, include_extras=True)  # type: ignore[misc]  # the constructor of this very class
-    except NameError:
-        # A library may annotate with names that only type checkers import; its constructor then checks the values.
-        return {}
+    constructor = target.__init__  # type: ignore[misc]  # the constructor of this very class
+    names = getattr(inspect.unwrap(constructor), "__globals__", {})
+    found: dict[str, Any] = {}
+    for name, hint in getattr(constructor, "__annotations__", {}).items():
+        one = types.SimpleNamespace(__annotations__={name: hint})
+        # A name that only type checkers import cannot be resolved: the constructor then checks the value.
+        with contextlib.suppress(NameError):
+            found |= typing.get_type_hints(one, names, include_extras=True)
+    return found
 
 
 def kind_of(name: str, kinds: Kinds) -> Kind:
@@ -179,20 +198,7 @@ def locate(name: str, slot: Slot, kinds: Kinds) -> Any:
     path = slot.get("_target_")
     if not isinstance(path, str):
         raise UserError(f"{name}._target_={path} names no class. Choose one of the group's values, {name}=…")
-    module, _, attribute = path.rpartition(".")
-    file = extensions.file_of(module)
-    if file is None and not path.startswith((*TRUSTED, *trusted_modules())):
-        raise refusal(name, path, module)
-    try:
-        home = importlib.import_module(module) if file is None else extensions.load(module)
-    except (ImportError, UserError) as error:
-        raise UserError(f"{name}._target_={path} cannot be imported: {error}") from error
-    if not hasattr(home, attribute):
-        near = did_you_mean(attribute, [key for key, value in vars(home).items() if inspect.isclass(value)])
-        raise UserError(
-            f"{name}._target_={path} cannot be imported: {file or module} has no {attribute}.{near}"
-        )
-    target = getattr(home, attribute)
+    target = imported(name, path)
     kind = kind_of(name, kinds).base
     lacking: list[str] = []
     if inspect.isclass(target):
@@ -208,6 +214,32 @@ def locate(name: str, slot: Slot, kinds: Kinds) -> Any:
         f"{name}._target_={path} is not a class for {name}{location(target)}.{methods} "
         f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
     )
+
+
+def imported(name: str, path: str) -> Any:
+    """Return what the `_target_` of a slot names, if its module is trusted.
+
+    Raises:
+        UserError: the target is not trusted, or does not exist.
+    """
+    module, _, attribute = path.rpartition(".")
+    if not module:
+        raise UserError(
+            f"{name}._target_={path} names no file. Write FILE.CLASS, for example my_file.{path}."
+        )
+    file = extensions.file_of(module)
+    if file is None and not path.startswith((*TRUSTED, *trusted_modules())):
+        raise refusal(name, path, module)
+    try:
+        home = importlib.import_module(module) if file is None else extensions.load(module)
+    except (ImportError, UserError) as error:
+        raise UserError(f"{name}._target_={path} cannot be imported: {error}") from error
+    if not hasattr(home, attribute):
+        near = did_you_mean(attribute, [key for key, value in vars(home).items() if inspect.isclass(value)])
+        raise UserError(
+            f"{name}._target_={path} cannot be imported: {file or module} has no {attribute}.{near}"
+        )
+    return getattr(home, attribute)
 
 
 def refusal(name: str, path: str, module: str) -> UserError:

@@ -114,12 +114,19 @@ def test_torchs_optimizers_pass_with_their_own_defaults(name: str) -> None:
 
 def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> None:
     class Odd:
-        def __init__(self, size: "OnlyForTypeCheckers") -> None:  # type: ignore[name-defined]  # noqa: F821
-            self.size = size
+        def __init__(self, size: "OnlyForTypeCheckers", count: int) -> None:  # type: ignore[name-defined]  # noqa: F821
+            self.size, self.count = size, count
 
-    assert annotations(Odd) == {}
+    assert annotations(Odd) == {"count": int, "return": type(None)}
     with pytest.raises(NameError):
         typing.get_type_hints(Odd.__init__)
+
+
+def test_a_text_is_meant_for_another_class_that_has_one(config: Config) -> None:
+    assert config.attention is not None
+    for value, shown in (("big", "big"), ("8", "'8'"), (None, "null")):
+        with pytest.raises(UserError, match=rf"attention\.size={shown} is not allowed\. Allowed: [^.]*\.$"):
+            check_slot("attention", {**config.attention, "size": value}, KINDS)
 
 
 @dataclass(frozen=True)
