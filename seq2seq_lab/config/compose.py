@@ -31,7 +31,7 @@ from seq2seq_lab.config.sweeps import (
 )
 from seq2seq_lab.config.trust import check_hydra
 from seq2seq_lab.config.upgrade import upgraded_choices
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, nearest
 
 INITIAL = ("init_from", "init_part")
 NOT_OPENED = (*foreign.NOT_RESUMED, "dataset")  # sections whose files are not read when a run is opened
@@ -209,9 +209,31 @@ def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:
         config = configuration.typed(values)
     except OmegaConfBaseException as error:
         raise UserError(explain(error, overrides)) from error
+    if "hydra" in node:
+        _refuse_files_without_target(values, node.hydra.runtime.choices)
     configuration.check(config)
     check_secrets(values)
     return Composed(node, config, values)
+
+
+def _refuse_files_without_target(values: Mapping[str, Any], choices: Mapping[str, str]) -> None:
+    """Raise `UserError` if a file of the user's folder was chosen for a slot and names no class."""
+    own = extensions.folder()
+    if own is None:
+        return
+    for group in configuration.SLOTS:
+        path, slot = own / group / f"{choices.get(group)}.yaml", values[group]
+        if slot is None or "_target_" in slot or not path.is_file():
+            continue
+        below = [key for key, item in slot.items() if isinstance(item, dict) and "_target_" in item]
+        if below:
+            raise UserError(
+                f"{path}: `_target_` is below {below[0]}. The keys belong at the top level of the file, without a line "
+                f"`# @package …`."
+            )
+        near = [f"rename the key {key!r}" for key in nearest("_target_", slot)]
+        remedy = " or ".join([*near, "add `_target_: FILE.CLASS`"])
+        raise UserError(f"{path} has no `_target_`, which names the class. To correct the file, {remedy}.")
 
 
 def compose_run(settings: Sequence[str]) -> Composed:

@@ -1,7 +1,9 @@
 """Error messages for configurations that Hydra or OmegaConf refuse."""
 
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
@@ -15,6 +17,7 @@ from omegaconf.errors import (
 
 from seq2seq_lab.config import extensions, hydra_adapter
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.slots import constructor_parameters, imported
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.config.upgrade import RENAMED, renamed_key
 from seq2seq_lab.errors import SYNONYMS, UserError, did_you_mean, nearest, plain_letters
@@ -49,6 +52,13 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
         allowed = [str(option) for option in error.options or configuration.group_values(group)]
         near = suggest_value(group, value, allowed)
         return f"{group}={value} is not a value of {group}.{near} Values: {', '.join(allowed) or 'none'}."
+    if misplaced := re.fullmatch(r"In '(.+)': Could not override '([^']+)'\..*", first_line):
+        file, group = misplaced[1], misplaced[2]
+        if "@" in group:
+            return f"{file}.yaml cannot override {group.partition('@')[0]}. Add the line `# @package _global_` at its top."
+        if group not in configuration.groups():
+            near = did_you_mean(group, configuration.groups())
+            return f"{file}.yaml: `override /{group}` is not allowed: {group!r} is not a group.{near}"
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
         return first_line
@@ -62,8 +72,16 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
             return f"{setting} refers to {missing[1]}, which is not a setting. Give it a value, {key}=VALUE."
         if not given:
             return f"{key} refers to another setting: {reason}. Give it a value, {key}=VALUE."
-    if not given:  # set in a file, which Hydra names in its first line
-        setting, value = f"{key} ({first_line.split(': ')[0]}: {reason})", ""
+    file = first_line.split(": ")[0]  # if it is set in a file, Hydra's first line begins with it
+    if not given and key == "_target_":
+        return f"{file}: `_target_` is not a setting of the whole run. Remove the line `# @package _global_`."
+    if not given and key in configuration.groups() and reason.startswith("Cannot assign"):
+        return (
+            f"{file}: {key} is a group, and its settings are keys. To choose its value, write "
+            f"`- override /{key}: VALUE` in the defaults list of the file."
+        )
+    if not given:
+        setting, value = f"{key} ({file}: {reason})", ""
     elif given[-1].is_delete():
         return f"{given[-1].input_line}: {key} cannot be left out. Give it another value."
     else:
@@ -79,16 +97,21 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
 def suggest_value(group: str, value: str, allowed: Sequence[str]) -> str:
     """Return a suggestion for a value that a group does not have.
 
-    It is a value of the group that begins with this one, apart from case, hyphens and underscores; else another group that
-    has this value; else a value of the group with a similar spelling; else `--config-dir`.
+    It is a file in the wrong place of `--config-dir`; else a value of the group that begins with this one, apart from case,
+    hyphens and underscores; else another group that has this value; else a value of the group with a similar spelling; else
+    `--config-dir`.
     """
+    own = extensions.folder()
+    for path in sorted(own.glob("*/*.y*ml")) if own is not None else ():
+        if path.stem == value and (path.suffix != ".yaml" or path.parent.name not in configuration.groups()):
+            return f" {path} is not read. Rename it to {own}/{group}/{value}.yaml."
     near, elsewhere = nearest(value, allowed), other_groups(group, value)
     same = [one for one in near if plain_letters(one).startswith(plain_letters(value))]
     if elsewhere and not same:
         return f" Did you mean {' or '.join(elsewhere[:3])}?"
     if near:
         return did_you_mean(value, allowed)
-    if extensions.folder() is None:
+    if own is None:
         return " A value of your own needs the folder of its file: --config-dir FOLDER."
     return ""
 
@@ -130,6 +153,8 @@ def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -
     node = hydra_adapter.compose(choices)
     container = OmegaConf.to_container(node, resolve=False)
     assert isinstance(container, dict)
+    if argument := explain_argument(key, setting, container):
+        return argument
     keys = configuration.dotted_keys({str(name): item for name, item in container.items()})
     known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
     section = key.rpartition(".")[0]
@@ -140,6 +165,21 @@ def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -
         f"{setting}: {key!r} is not a setting.{near} Settings{within}: {', '.join(neighbors) or 'none'}. "
         f"`--cfg job` prints all settings."
     )
+
+
+def explain_argument(key: str, setting: str, node: Mapping[Any, Any]) -> str:
+    """Return an error message for an argument with a default that the YAML file of a slot lacks, or an empty string."""
+    section, _, name = key.rpartition(".")
+    slot = node.get(section)
+    target = slot.get("_target_") if isinstance(slot, dict) else None
+    if not isinstance(target, str) or not inspect.isclass(kind := imported(section, target)):
+        return ""
+    parameter = constructor_parameters(kind).get(name)
+    if parameter is None or parameter.default is inspect.Parameter.empty:
+        return ""
+    own, file = extensions.folder(), f"{section}/{node['hydra']['runtime']['choices'][section]}.yaml"
+    remedy = f"Add `{name}: …` to {own}/{file}" if own and (own / file).is_file() else f"Write +{key}=VALUE"
+    return f"{setting}: {target} accepts {name}, but {file} does not set it. {remedy}."
 
 
 def suggest_key(key: str, known: Sequence[str]) -> str:

@@ -148,6 +148,67 @@ def test_errors_in_the_file_name_file_and_line(folder: Path, code: str, said: li
         assert fragment in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ["has no `_target_`", "_target_: FILE.CLASS"]),
+        ("_target: my_part.Mine\n", ["has no `_target_`", "'_target'"]),
+        ("attention:\n  _target_: my_part.Mine\n", ["below attention", "top level"]),
+        ("# @package attention.mine\n_target_: my_part.Mine\n", ["below mine", "# @package"]),
+        ("# @package _global_\n_target_: my_part.Mine\n", ["attention/mine", "Remove the line"]),
+        ("_target_: Mine\n", ["attention._target_=Mine", "FILE.CLASS"]),
+    ],
+)
+def test_a_file_without_a_class_is_named(folder: Path, text: str, said: list[str]) -> None:
+    (folder / "attention" / "mine.yaml").write_text(text)
+    with pytest.raises(UserError) as raised:
+        check(folder, "attention=mine")
+    for fragment in said:
+        assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "defaults:\n  - override /attention: mine\n",
+            ["experiment/one.yaml", "Add the line `# @package _global_`"],
+        ),
+        (
+            "# @package _global_\ndefaults:\n  - override /attentoin: mine\n",
+            ["experiment/one.yaml", "'attention'"],
+        ),
+        ("# @package _global_\nattention: mine\n", ["experiment/one", "- override /attention: "]),
+    ],
+)
+def test_mistakes_in_an_experiment_name_their_remedy(folder: Path, text: str, said: list[str]) -> None:
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "one.yaml").write_text(text)
+    with pytest.raises(UserError) as raised:
+        check(folder, "experiment=one")
+    for fragment in said:
+        assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize("misplaced", ["encoders/other.yaml", "encoder/other.yml"])
+def test_a_file_in_the_wrong_place_is_named(folder: Path, misplaced: str) -> None:
+    (folder / misplaced).parent.mkdir()
+    (folder / misplaced).write_text("_target_: my_part.Mine\n")
+    with pytest.raises(UserError, match=rf"{misplaced} is not read\. Rename it to .*encoder/other\.yaml"):
+        check(folder, "encoder=other")
+
+
+def test_an_argument_that_the_file_lacks_is_named(folder: Path) -> None:
+    constructor = "    def __init__(self, query_size, encoder_output_size, rate: float = 1):\n        pass\n"
+    (folder / "my_part.py").write_text(GOOD + constructor)
+    with pytest.raises(
+        UserError, match=r"my_part\.Mine accepts rate.*Add `rate: …` to .*attention/mine\.yaml"
+    ):
+        check(folder, "attention=mine", "attention.rate=2")
+    with pytest.raises(UserError, match=r"Write \+optimizer\.amsgrad=VALUE"):
+        check(folder, "optimizer.amsgrad=true")
+
+
 def test_settings_may_be_gathered_by_the_constructor(folder: Path) -> None:
     passing = "    def __init__(self, size: int, **others):\n        super().__init__(**others)\n"
     (folder / "my_part.py").write_text(GOOD + passing)
