@@ -99,6 +99,18 @@ def exercise_of(given: str) -> str:
     return numbers[given]
 
 
+def exercises_of(given: str) -> list[str]:
+    """Return the names of exercises, each once, from numbers or names separated by commas.
+
+    Raises:
+        UserError: there is none, or not one of them.
+    """
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if not names:
+        raise UserError(f"--exercises={given} names no exercise. Names: {', '.join(NAMES)}.")
+    return [*dict.fromkeys(map(exercise_of, names))]
+
+
 def start(options: argparse.Namespace) -> None:
     """Write the notebook of an exercise.
 
@@ -129,7 +141,7 @@ def check(options: argparse.Namespace) -> None:
 
 def grade(options: argparse.Namespace) -> None:
     """Check submissions and write the points."""
-    exercises = [exercise_of(given) for given in options.exercises.split(",")]
+    exercises = exercises_of(options.exercises)
     from seq2seq_lab.lesson.grades import grade as grade_folder
 
     with optional_output():  # the points are in files

@@ -1,6 +1,7 @@
 """`lesson check`: run the properties of an exercise against a solution."""
 
 import importlib
+import inspect
 import json
 import sys
 import types
@@ -59,9 +60,11 @@ def check_files(paths: Sequence[Path], student_id: str | None, results: Path | N
         if not path.is_file():
             raise UserError(f"{path} is not a file. Give a notebook or a Python file with the solution.")
     failed, found = 0, False
+    functions: list[str] = []
     for path in paths:
         with folder_on_path(path):
             submission = execute(path)
+            functions += [name for name, item in submission.names.items() if inspect.isfunction(item)]
             student = submission.student if student_id is None else student_id
             if submission.problem:
                 found = True
@@ -72,7 +75,11 @@ def check_files(paths: Sequence[Path], student_id: str | None, results: Path | N
                 failed += report(run_properties(name, function, student), student, results)
     if not found:
         files = ", ".join(map(str, paths))
-        raise UserError(f"{files}: no function has the name of an exercise. Names: {', '.join(NAMES)}.")
+        near = [f"{function}:{hint}" for function in functions if (hint := did_you_mean(function, NAMES))]
+        listed = f" {'; '.join(near)}" if near else ""
+        raise UserError(
+            f"{files}: no function has the name of an exercise.{listed} Names: {', '.join(NAMES)}."
+        )
     return not failed
 
 

@@ -185,6 +185,7 @@ def test_errors_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     for arguments, said in (
         (["check", tmp_path / "missing.py"], "missing.py is not a file"),
         (["check", tmp_path / "other.py"], "masked_softmax"),
+        (["check", tmp_path / "other.py"], "Did you mean 'bleu'?"),
         (["start", "blue"], "bleu"),
         (["start", "6"], "5 beam_step"),
         (["start"], "N"),

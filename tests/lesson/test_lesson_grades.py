@@ -7,6 +7,7 @@ import pytest
 from mistakes import code_of
 from test_lesson_checks import solved, status_of
 
+from seq2seq_lab.lesson.__main__ import exercises_of
 from seq2seq_lab.lesson.checks import properties_of
 from seq2seq_lab.lesson.properties import name_of
 
@@ -138,7 +139,12 @@ def test_errors_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["twice"], "one name"),
         (["some", "--output", tmp_path / "none"], "--output"),
         (["some", "--exercises", "4,blue"], "bleu"),
+        (["some", "--exercises", ","], "--exercises=,"),
         (["some", "--time-limit", "0"], "--time-limit"),
     ):
         assert status_of("grade", tmp_path / str(arguments[0]), *arguments[1:]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_an_exercise_counts_once_however_often_it_is_named() -> None:
+    assert exercises_of("4, bleu,4,") == ["bleu"]
