@@ -18,6 +18,7 @@ from program import Program, assert_refused
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.slots import locate, part
+from seq2seq_lab.data.tokenizers import load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.models.encoders import EncoderOutputs
@@ -78,6 +79,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["dataset=reversal"],
         ["readout=copier", "tokenizer.joint=true"],
         ["schedule=triangle", "schedule.half_cycle=5"],
+        ["tokenizer=chunks", "tokenizer.length=2"],
     ],
 )
 def test_the_examples_are_accepted(folder: Path, overrides: list[str]) -> None:
@@ -471,6 +473,16 @@ def test_the_schedule_is_a_triangle(examples: Any) -> None:
     factors = [schedule.factor(update, 100, []) for update in range(13)]
     way = [0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4]
     assert factors == pytest.approx([*way, *way[:5]])
+
+
+def test_the_tokenizer_is_trained_saved_and_read(examples: Any, tmp_path: Path) -> None:
+    _, tokenizer = examples("tokenizer", "chunks")
+    tokenizer.train(["hello world", "hold it"])
+    (ids,) = tokenizer.encode(["hello it"])
+    assert tokenizer.tokens(ids) == ["hel", "lo", "it"]
+    assert tokenizer.spans("hello it") == [(0, 3), (3, 5), (6, 8)]
+    tokenizer.save(tmp_path, "source")
+    assert load_tokenizer(tmp_path, "source").decode(ids) == "hello it"
 
 
 def test_a_module_that_a_part_imports_late_is_imported_anew_too(tmp_path: Path) -> None:

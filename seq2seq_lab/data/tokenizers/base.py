@@ -37,7 +37,8 @@ class Tokenizer(ABC):
 
     The name of a special token in the text is text: no line is encoded to `<pad>`, `<sos>` or `<eos>`. `<unk>` is the
     unknown type if it is a token of a `VocabularyTokenizer`. The `tokenizers` library stores the vocabulary. A subclass
-    keeps each argument of its constructor in an attribute of the same name.
+    keeps each argument of its constructor in an attribute of the same name, sets `joint`, and passes the vocabulary of
+    `train` to `use_backend`.
     """
 
     joint: bool
@@ -218,8 +219,8 @@ class Tokenizer(ABC):
                 f"{folder} has another tokenizer or other settings than tokenizer={self.options()}."
             )
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        """Set the trained vocabulary; subclasses derive their tables from it here."""
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        """Set the vocabulary; `train` and `load_tokenizer` call it. A subclass derives its tables from it here."""
         self._backend = backend
         vocabulary = backend.get_vocab(with_added_tokens=False)
         # In the order of the ids, without the special tokens.
@@ -271,7 +272,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
         raise UserError(
             f"{folder / name}.json is not a vocabulary: {error}. Restore it from a copy."
         ) from error
-    tokenizer._use(backend)
+    tokenizer.use_backend(backend)
     return tokenizer
 
 

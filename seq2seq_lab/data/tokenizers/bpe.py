@@ -141,8 +141,8 @@ class BpeTokenizer(ByteLevelTokenizer):
         ids = [token.id for token in self._backend.model.tokenize(letters)]
         return _Word(letter_ids, ranks, ids, len(letter_ids) - len(ids))
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        super()._use(backend)
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        super().use_backend(backend)
         self._id_of = backend.get_vocab(with_added_tokens=False)
         merges = json.loads(backend.to_str())["model"]["merges"] if self.stochastic else []
         self._rank_of = {

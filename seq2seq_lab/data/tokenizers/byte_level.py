@@ -101,13 +101,13 @@ class ByteLevelTokenizer(Tokenizer):
 
     def _use_trained(self, backend: tokenizers.Tokenizer) -> None:
         """Set the vocabulary that has been trained. Log if it has fewer types than `vocab_size`."""
-        self._use(backend)
+        self.use_backend(backend)
         if self.size < self.vocab_size:
             sizes = f"{self.vocab_size:,}", f"{self.size:,}"
             logger.info("tokenizer.vocab_size=%s: the training text gives only %s types.", *sizes)
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        super()._use(backend)
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        super().use_backend(backend)
         byte_of = byte_letters()
         self._bytes = [name.encode() for name in SPECIALS]
         self._bytes += [bytes(byte_of[letter] for letter in name) for name in self._names]

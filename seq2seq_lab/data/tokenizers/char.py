@@ -13,14 +13,14 @@ class CharTokenizer(VocabularyTokenizer):
     therefore as small as the scripts of the text. Decoding returns the exact text, except for unknown characters.
     """
 
-    def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
+    def pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         return (
             (token, position, position + 1)
             for position, letter in enumerate(self._letters(line))
             for token in letter
         )
 
-    def _apart(self, left: str, right: str) -> bool:
+    def has_space(self, left: str, right: str) -> bool:
         return False
 
     def _cut(self, line: str) -> Iterable[str]:

@@ -53,7 +53,7 @@ class CopyingTokenizer(Tokenizer):
 
     def train(self, lines: Iterable[str]) -> None:
         self._base.train(lines)
-        self._use(self._base._backend)
+        self.use_backend(self._base._backend)
 
     @property
     def size(self) -> int:
@@ -90,7 +90,7 @@ class CopyingTokenizer(Tokenizer):
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return self.for_source("").tokens(ids)
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        super()._use(backend)
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        super().use_backend(backend)
         self._base.rules = self.rules
-        self._base._use(backend)
+        self._base.use_backend(backend)

@@ -46,7 +46,7 @@ class PretrainedTokenizer(Tokenizer):
             raise UserError(
                 f"encoder.path={path}: {FILE} cannot be read: {error}. Replace it with a complete copy."
             ) from error
-        made._use(backend)
+        made.use_backend(backend)
         if len(frame := made._backend.encode("").ids) != 2:
             raise UserError(
                 f"encoder.path={path}: its tokenizer adds {len(frame)} special tokens to a text, and encoder=pretrained "
@@ -104,7 +104,7 @@ class PretrainedTokenizer(Tokenizer):
         )
         return text
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True  # the name of a special token in a text is text
@@ -112,7 +112,7 @@ class PretrainedTokenizer(Tokenizer):
         self._unknown: int | None = None if unknown is None else backend.token_to_id(unknown)
         # The ids of added tokens may leave gaps.
         self._size = max(backend.get_vocab().values(), default=-1) + 1 + SHIFT
-        super()._use(backend)
+        super().use_backend(backend)
 
 
 def check_folder(path: str | None, file: str) -> Path:

@@ -77,7 +77,7 @@ class SpacyTokenizer(JoinedTokenizer):
                 f"tokenizer.languages: spaCy's language {language!r} cannot be used: {' '.join(str(error).split())}"
             ) from error
 
-    def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
+    def pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         found = [(token.text, token.idx) for token in self._spacy(line)]
         if self.joiners:
             found = [(text, start) for text, start in found if not text.isspace()]

@@ -57,7 +57,7 @@ class TurnTokenizer(Tokenizer):
         if tokenizer._labels:
             made.use_languages(*tokenizer._labels)
         if hasattr(tokenizer, "_backend"):
-            made._use(tokenizer._backend)
+            made.use_backend(tokenizer._backend)
         return made
 
     def options(self) -> dict[str, object]:
@@ -77,12 +77,12 @@ class TurnTokenizer(Tokenizer):
 
     def train(self, lines: Iterable[str]) -> None:
         self._of_turns.train(turn for line in lines for turn in line.split(TURN))
-        self._use(self._of_turns._backend)
+        self.use_backend(self._of_turns._backend)
 
     def add_words(self, words: Iterable[str]) -> None:
         self._of_turns.add_words(words := [*words])
         if words:
-            self._use(self._of_turns._backend)
+            self.use_backend(self._of_turns._backend)
 
     @property
     def size(self) -> int:
@@ -147,7 +147,7 @@ class TurnTokenizer(Tokenizer):
         rows = zip(separators, others, strict=True)
         return [*first, *chain.from_iterable((separator, *one) for separator, one in rows)]
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        super()._use(backend)
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        super().use_backend(backend)
         self._of_turns.rules = self.rules
-        self._of_turns._use(backend)
+        self._of_turns.use_backend(backend)

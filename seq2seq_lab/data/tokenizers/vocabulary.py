@@ -30,7 +30,7 @@ ESCAPED_JOINER = f"<{JOINER}>"
 class VocabularyTokenizer(Tokenizer):
     """Each token is a type; a token that is rare or new is unknown, and so is `<unk>` in the text.
 
-    A subclass implements how a line is cut (`_pieces`) and which tokens have a space between them (`_apart`).
+    A subclass implements how a line is cut (`pieces`) and which tokens have a space between them (`has_space`).
     """
 
     def __init__(self, joint: bool, lowercase: bool, min_frequency: Count, max_size: MaxSize | None) -> None:
@@ -76,7 +76,7 @@ class VocabularyTokenizer(Tokenizer):
 
     def spans(self, line: str) -> list[tuple[int, int]]:
         """Return the characters of `line`, as (start, end), of each id of `encode`."""
-        return [(start, end) for _, start, end in self._pieces(line)]
+        return [(start, end) for _, start, end in self.pieces(line)]
 
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of `decode`, and the (start, end) in it of each id; empty if an id adds no text."""
@@ -88,7 +88,7 @@ class VocabularyTokenizer(Tokenizer):
                 spans.append((len(text), len(text)))
                 continue
             token = self._tokens[token_id]
-            if previous is not None and self._apart(previous, token):
+            if previous is not None and self.has_space(previous, token):
                 text += " "
             previous = token
             start = len(text)
@@ -101,16 +101,16 @@ class VocabularyTokenizer(Tokenizer):
         return [visible(self._plain(self._tokens[i]).replace(" ", "▁")) for i in ids]
 
     @abstractmethod
-    def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
+    def pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         """Return each token with the start and end of its characters in `line`."""
 
     @abstractmethod
-    def _apart(self, left: str, right: str) -> bool:
+    def has_space(self, left: str, right: str) -> bool:
         """Return whether there is a space between two neighboring tokens."""
 
     def _cut(self, line: str) -> Iterable[str]:
-        """Return the tokens of `_pieces`; a subclass may override it with a faster method."""
-        return [token for token, _, _ in self._pieces(line)]
+        """Return the tokens of `pieces`; a subclass may override it with a faster method."""
+        return [token for token, _, _ in self.pieces(line)]
 
     def _plain(self, token: str) -> str:
         """Return the text of a token."""
@@ -119,11 +119,11 @@ class VocabularyTokenizer(Tokenizer):
     def _number(self, names: Sequence[str]) -> None:
         """Set the names of all types, in the order of their ids. Raises `UserError` if they are too many to be saved."""
         vocabulary = {name: index for index, name in enumerate(names)}
-        self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
+        self.use_backend(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
         self.serialized()  # refuses a vocabulary that is too large, before the text is tokenized
 
-    def _use(self, backend: tokenizers.Tokenizer) -> None:
-        super()._use(backend)
+    def use_backend(self, backend: tokenizers.Tokenizer) -> None:
+        super().use_backend(backend)
         self._tokens = [*SPECIALS, *map(_read, self._names)]
         # Without the special tokens: "<eos>" in the text is an ordinary token, and so is "<unk>" to earlier versions.
         self._ids = {token: index for index, token in enumerate(self._tokens) if index >= len(SPECIALS)}
@@ -135,7 +135,7 @@ class JoinedTokenizer(VocabularyTokenizer):
     Decoding puts a space between two tokens unless there is a joiner between them.
     """
 
-    def _apart(self, left: str, right: str) -> bool:
+    def has_space(self, left: str, right: str) -> bool:
         return not (left.endswith(JOINER) or right.startswith(JOINER))
 
     def _plain(self, token: str) -> str:

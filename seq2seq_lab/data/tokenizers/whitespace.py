@@ -16,11 +16,11 @@ class WhitespaceTokenizer(VocabularyTokenizer):
     are parts of tokens. Marks of the other program, such as "@@" of subword-nmt, are kept.
     """
 
-    def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
+    def pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         for match in _TOKEN.finditer(line):
             yield lowercase(match[0], self.case) if self.lowercase else match[0], *match.span()
 
-    def _apart(self, left: str, right: str) -> bool:
+    def has_space(self, left: str, right: str) -> bool:
         return True
 
     def _cut(self, line: str) -> Iterable[str]:

@@ -63,7 +63,7 @@ class WordTokenizer(JoinedTokenizer):
         before, after = r"(?<=(?P<left>[^\s\x1c-\x1f]))", rf"(?=(?P<right>{LETTER}))"
         return rf"{letters}['’]{after}|{letters}|(?:{before})?+{symbol}(?:{after})?+"
 
-    def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
+    def pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         return _pieces(line, self.case if self.lowercase else None, self.rules)
 
     def _cut(self, line: str) -> Iterable[str]:

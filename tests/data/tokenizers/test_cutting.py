@@ -119,4 +119,4 @@ def test_unk_in_the_text_is_the_unknown_type(lowercase: bool, tmp_path: Path) ->
 def test_the_fast_way_to_cut_is_the_same(name: str, lowercase: bool) -> None:
     tokenizer = make(name, lowercase=lowercase)
     for line in [*ODD, "ΟΔΟΣ Σ. İSTANBUL"]:
-        assert list(tokenizer._cut(line)) == [token for token, _, _ in tokenizer._pieces(line)]
+        assert list(tokenizer._cut(line)) == [token for token, _, _ in tokenizer.pieces(line)]
