@@ -103,6 +103,7 @@ def test_a_run_is_scored_again_by_another_setting_of_it(study: Path) -> None:
         (("metric=similar_length", "metric.similar_length.tolerance=x"), "metric.similar_length.tolerance=x"),
         (("metric=no_package",), "package"),
         (("metric=twice",), "name=bleu"),
+        (("metric=[accuracy,similar_length,same_line]",), "metric=[accuracy,similar_length,same_line]"),
         (("metric=similar_length", "trainer.monitor=val/similar"), "val/similar_length"),
     ],
 )
@@ -113,6 +114,7 @@ def test_mistakes_are_refused_before_data_is_read(
     text = (EXAMPLE / "metric" / "similar_length.yaml").read_text("utf-8")
     (tmp_path / "metric" / "similar_length.yaml").write_text(text)
     (tmp_path / "metric" / "no_package.yaml").write_text("\n".join(text.splitlines()[1:]))
+    (tmp_path / "metric" / "same_line.yaml").write_text(text)
     (tmp_path / "metric" / "twice.yaml").write_text(
         "# @package metric.twice\n_target_: seq2seq_lab.metrics.bleu.Bleu\n"
     )

@@ -213,6 +213,7 @@ def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:
         _refuse_files_without_target(values, node.hydra.runtime.choices)
     configuration.check(config)
     check_secrets(values)
+    _refuse_merged_metrics(config, overrides)
     return Composed(node, config, values)
 
 
@@ -234,6 +235,17 @@ def _refuse_files_without_target(values: Mapping[str, Any], choices: Mapping[str
         near = [f"rename the key {key!r}" for key in nearest("_target_", slot)]
         remedy = " or ".join([*near, "add `_target_: FILE.CLASS`"])
         raise UserError(f"{path} has no `_target_`, which names the class. To correct the file, {remedy}.")
+
+
+def _refuse_merged_metrics(config: configuration.Config, overrides: Sequence[Override]) -> None:
+    """Refuse two values of the group `metric` that write to the same key, where the second replaces the first."""
+    chosen = [override.value() for override in overrides if override.key_or_group == "metric"]
+    if chosen and isinstance(chosen[-1], list) and len({*map(str, chosen[-1])}) > len(config.metric):
+        raise UserError(
+            f"metric=[{','.join(map(str, chosen[-1]))}] results in only {len(config.metric)} metrics "
+            f"({', '.join(config.metric)}): two of these files have the same first line. Give each file a line of its own, "
+            f"`# @package metric.NAME`."
+        )
 
 
 def compose_run(settings: Sequence[str]) -> Composed:
