@@ -148,6 +148,38 @@ def test_questions_about_texts_are_refused(run: Path, capsys: pytest.CaptureFixt
         assert f"{question} needs a test set of texts" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ('uses = frozenset({"encoders"})', "'encoders'"),
+        ('uses = "encoder"', "uses='encoder'"),
+        ("uses = None", "uses=None"),
+        ("metrics = (RepeatF1,)", "RepeatF1"),
+        ("metrics = RepeatF1()", "is not a sequence"),
+        ('primary = "f1"', "primary=f1"),
+        ('default_monitor = "f1"', "default_monitor=f1"),
+    ],
+)
+def test_a_wrong_attribute_of_the_task_is_named(
+    body: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (EXAMPLE / "my_task.py").read_text("utf-8")
+    (tmp_path / "my_task.py").write_text(f"{code}\n\nclass Wrong(RepeatTagging):\n    {body}\n")
+    (tmp_path / "task").mkdir()
+    text = (EXAMPLE / "task" / "repeats.yaml").read_text("utf-8")
+    (tmp_path / "task" / "repeats.yaml").write_text(text.replace("my_task.RepeatTagging", "my_task.Wrong"))
+    line = ("--config-dir", str(tmp_path), *LINE[2:], "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
+    assert command_line.run(*line) == 2
+    error = capsys.readouterr().err
+    assert "Wrong: " in error
+    assert named in error
+
+
+def test_an_empty_split_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(*LINE, "logger=none", "task.train=0") == 2
+    assert "train has no examples" in capsys.readouterr().err
+
+
 def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(*LINE, "logger=none", "trainer.monitor=val/repeat_f2") == 2
     assert "Did you mean 'val/repeat_f1'" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batching import ExampleSizes, Index, StepPlan, Unit, plan_epoch, plan_evaluation
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import EpochPlan, Parts, Task, TaskData
@@ -155,6 +156,9 @@ class TensorTask(Task):
     Args:
         splits: the examples of "train", "val" and "test", by prefix.
         settings: see `BatchSettings`.
+
+    Raises:
+        UserError: a split has no examples.
     """
 
     evaluator_type: ClassVar[type[SplitEvaluator[Any]]]
@@ -167,6 +171,10 @@ class TensorTask(Task):
         seed: int,
         settings: BatchSettings,
     ) -> None:
+        if empty := [name for name, split in splits.items() if not len(split)]:
+            raise UserError(
+                f"{type(self).__name__}: the split {', '.join(empty)} has no examples. Give each split at least one."
+            )
         self.splits, self.parts, self.seed, self.settings = splits, parts, seed, settings
         self.eval_batch_size = settings.eval_batch_size
 

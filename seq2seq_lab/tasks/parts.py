@@ -1,5 +1,6 @@
 """The task of a configuration, and the slots of its parts."""
 
+from collections.abc import Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,52 @@ def check_metrics(config: Config) -> None:
         check_slot(f"metric.{name}", slot, KINDS)
 
 
+def check_uses(task: type[Task]) -> None:
+    """Check that `uses` of a task is a set of config groups.
+
+    Raises:
+        UserError: names the task, the value and the groups.
+    """
+    uses = getattr(task, "uses", None)
+    if not isinstance(uses, Set):
+        raise UserError(
+            f"{task.__name__}: uses={uses!r} is not a set of config groups. Set it, for example to "
+            f'frozenset({{"encoder", "initialization"}}). Groups: {", ".join(TASK_GROUPS)}.'
+        )
+    for group in uses:
+        if group not in TASK_GROUPS:
+            raise UserError(
+                f"{task.__name__}: uses contains {group!r}, which is not a config group of a task."
+                f"{did_you_mean(str(group), TASK_GROUPS)} Groups: {', '.join(TASK_GROUPS)}."
+            )
+
+
+def check_task(task: Task) -> None:
+    """Check that `metrics` of a task are metrics, and that `primary` and `default_monitor` are among them.
+
+    Raises:
+        UserError: names the task, the attribute and its value.
+    """
+    where, metrics = type(task).__name__, getattr(task, "metrics", None)
+    if not isinstance(metrics, list | tuple):
+        raise UserError(
+            f"{where}: metrics={metrics!r} is not a sequence. Set it to metrics, such as (MyMetric(),)."
+        )
+    for metric in metrics:
+        if not isinstance(metric, Metric):
+            raise UserError(
+                f"{where}: metrics contains {metric!r}, which is not an instance of Metric. Call the class: MyMetric()."
+            )
+    names = [getattr(metric, "name", None) for metric in metrics]
+    primary = getattr(task, "primary", None)
+    for attribute, value in (("primary", primary), ("default_monitor", task.default_monitor or primary)):
+        if value not in names:
+            raise UserError(
+                f"{where}: {attribute}={value} is not the name of a metric.{did_you_mean(str(value), map(str, names))} "
+                f"Names: {', '.join(map(str, names))}."
+            )
+
+
 def check_groups(config: Config) -> None:
     """Check that the groups of parts that the task uses have a value, and that the others have none; check the encoder.
 
@@ -52,6 +99,7 @@ def check_groups(config: Config) -> None:
     """
     task = config.task["_target_"].rpartition(".")[2]
     target: type[Task] = locate("task", config.task, KINDS)
+    check_uses(target)
     used = target.uses
     for group in TASK_GROUPS:
         slot = getattr(config, group)
@@ -109,6 +157,7 @@ def build_parts(config: Config) -> Parts:
 def build_task(config: Config) -> Task:
     """Return the task of a run."""
     built: Task = part("task", config.task, KINDS)(parts=build_parts(config), seed=config.seed)
+    check_task(built)
     built.monitor = config.trainer.monitor
     built.metrics = (*built.metrics, *build_metrics(config))
     return built
