@@ -243,7 +243,7 @@ def _refuse_merged_metrics(config: configuration.Config, overrides: Sequence[Ove
     if chosen and isinstance(chosen[-1], list) and len({*map(str, chosen[-1])}) > len(config.metric):
         raise UserError(
             f"metric=[{','.join(map(str, chosen[-1]))}] results in only {len(config.metric)} metrics "
-            f"({', '.join(config.metric)}): two of these files have the same first line. Give each file a line of its own, "
+            f"({', '.join(config.metric)}): two of these files have the same first line. Give each file its own line, "
             f"`# @package metric.NAME`."
         )
 
