@@ -3,6 +3,8 @@
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import command_line
 import numpy as np
@@ -20,6 +22,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.examples import TensorTask
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_task"
 LINE = (
@@ -175,9 +178,11 @@ def test_a_wrong_attribute_of_the_task_is_named(
     assert named in error
 
 
-def test_an_empty_split_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.run(*LINE, "logger=none", "task.train=0") == 2
-    assert "train has no examples" in capsys.readouterr().err
+def test_an_empty_split_is_refused() -> None:
+    task: Any = SimpleNamespace()
+    splits: Any = {"train": [], "val": ["an example"]}
+    with pytest.raises(UserError, match="the split train has no examples"):
+        TensorTask.__init__(task, splits, parts=task, seed=1, settings=task)
 
 
 def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -387,7 +387,6 @@ def test_settings_of_included_files_are_found() -> None:
     """For the message about a setting that belongs to another value of a group."""
     assert {"bigru", "bilstm", "lstm", "rnn"} <= set(values_with("encoder", "bidirectional"))
     assert "plain" in values_with("decoder", "input_feeding")
-    assert values_with("decoder", "attentional_size", type(None)) == ["plain", "tutorial_plain"]
 
 
 def test_flat_keys() -> None:

@@ -248,8 +248,9 @@ def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
 ) -> None:
     for seed in (1, 2):
         shutil.copytree(study / f"additive{seed}", tmp_path / str(seed))
-    path = tmp_path / "2" / "config.yaml"
-    rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"pad_to": None}}))
+    for seed, added in (1, {}), (2, {"pad_to": None}):
+        path = tmp_path / str(seed) / "config.yaml"
+        rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"max_epochs": 2, **added}}))
     (group,) = group_runs(find_runs([tmp_path])[0])
     assert len(group.runs) == 2
 

@@ -248,7 +248,7 @@ def test_other_searches_are_refused(named: str, search: Any, tmp_path: Path) -> 
         (["search=beam"], "search=BeamSearch"),
         (["--ensemble", "demo"], "an ensemble"),
         (["--scores"], "--scores"),
-        (["--light", "--max-tokens=5"], "--light --max-tokens"),
+        (["--attention=a.png", "--max-tokens=5"], "--attention --max-tokens"),
         (["lines.txt"], "lines.txt"),
     ],
 )

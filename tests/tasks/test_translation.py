@@ -620,7 +620,8 @@ def test_the_training_text_is_kept_only_if_it_is_tokenized_again(
     task: Any = build_task(compose_run(["dataset=parallel", *files, *tokenizer]).config)
     data = task.load(tmp_path / "cache", None, None)
     assert data.record["sizes"]["train"] == pairs
-    assert len([one for one in gc.get_objects() if isinstance(one, Lines) and len(one) == pairs]) == kept
+    gc.collect()
+    assert len([one for one in gc.get_objects() if type(one) is Lines and len(one) == pairs]) == kept
     with caplog.at_level(logging.INFO, "seq2seq_lab"):
         task.describe()
     assert f"{pairs:,}" in caplog.text
