@@ -204,8 +204,9 @@ def show(options: argparse.Namespace) -> None:
     """Print nearest neighbors and analogies, and draw the picture.
 
     Raises:
-        UserError: a file cannot be used, or a word has no vector.
+        UserError: a file cannot be used, or a word has no vector or one of zeros, which has no direction.
     """
+    require(options.count >= 1, "--count", options.count, "1 or more")
     sections = analogies(options.analogies) if options.analogies else {}
     words = read(options.file)
     for word in (
@@ -217,6 +218,8 @@ def show(options: argparse.Namespace) -> None:
             raise UserError(
                 f"{word} has no vector in {options.file}.{did_you_mean(word, words.index_to_key)} Choose another word."
             )
+        if not words[word].any():
+            raise UserError(f"{word} has a vector of zeros in {options.file}. Choose another word.")
     for word in options.nearest:
         print_visible(f"{word}: {_listed(words.most_similar(word, topn=options.count))}")
     for first, second, third in options.analogy:

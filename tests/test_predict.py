@@ -162,6 +162,13 @@ def test_what_is_not_utf8_is_named_and_shifts_nothing(
     )
 
 
+def test_the_remedy_for_utf16_names_its_order(
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, err = translated(monkeypatch, capsys, "the king sleeps.\n".encode("utf-16-le"), run.folder)
+    assert "`iconv -f utf-16-le -t UTF-8`" in err
+
+
 def test_columns(
     run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

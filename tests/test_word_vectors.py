@@ -116,6 +116,7 @@ def test_pairs_without_vectors_are_not_drawn(
         ),
         (["--nearest", "king", "--size", "300"], "--size=300 is not allowed. Allowed: only with --train"),
         (["--nearest", "king", "--side", "target"], "--side=target"),
+        (["--nearest", "king", "--count", "0"], "--count=0"),
         (["--analogies", "missing.txt"], "--analogies=missing.txt"),
         (["--words", "king", "--picture", "x.png"], "--words=king"),
     ],
@@ -126,6 +127,14 @@ def test_errors_name_what_is_wrong(
     with pytest.raises(SystemExit):
         word_vectors.main([str(file), *arguments])
     assert key in capsys.readouterr().err
+
+
+def test_a_vector_of_zeros_has_no_neighbors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "zero.vec"
+    file.write_text("2 2\nking 0 0\nqueen 0 1\n", "utf-8")
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(file), "--nearest", "king"])
+    assert "king has a vector of zeros" in capsys.readouterr().err
 
 
 def test_a_missing_folder_is_named_before_the_training(

@@ -146,11 +146,16 @@ def token_pairs(kind: StateKind, source: Sequence[int], target: Sequence[int]) -
 
 
 def selected(lengths: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
-    """Return the indices of evenly spaced sentences that have at most `limit` states together."""
+    """Return the indices of evenly spaced sentences that have at most `limit` states together.
+
+    Raises:
+        UserError: the first sentence has more.
+    """
     count = len(lengths)
     if lengths.sum() > limit:
         count = max(1, int(limit / lengths.mean()))
     chosen = np.unique(np.linspace(0, len(lengths) - 1, count).astype(np.int64))
+    require(lengths[0] <= limit, "limit", limit, f"{lengths[0]} or more, the states of the first sentence")
     return chosen[np.cumsum(lengths[chosen]) <= limit]
 
 
@@ -233,7 +238,6 @@ def neighbors(
         pair: the names of the token and the next token of the state.
         names: returns the printable form of a token of a source or its output, empty for −1.
     """
-    require(count >= 1, "count", count, "1 or more")
     found = []
     for index, similarity in store.nearest(state_D, count):
         sentence, position, word, following = store.rows_N4[index].tolist()

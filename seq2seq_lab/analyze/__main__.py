@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 from seq2seq_lab.analyze.adversary import add_adversary
@@ -19,10 +19,14 @@ from seq2seq_lab.streams import optional_output
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; see `parser`."""
+    """Run the command line; see `parsers`."""
     with report_errors():
         given = sys.argv[1:] if arguments is None else arguments
-        options = parser().parse_args(given)
+        program, questions = parsers()
+        if given and given[0] in questions:  # settings may come after options
+            options = questions[given[0]].parse_intermixed_args(given[1:])
+        else:
+            options = program.parse_args(given)
         options.command = shlex.join(["python", "-m", "seq2seq_lab.analyze", *given])
         # What is printed while the examples are computed must not end the program before it writes its files.
         writes = any(getattr(options, name, None) for name in ("pictures", "html"))
@@ -30,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.run(options)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and the one of each question."""
     arguments = Parser(
         prog="python -m seq2seq_lab.analyze",
         description="Ask a trained run about given texts: how probable they are, what aligns, what changes an output.",
@@ -45,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add_adversary(questions)
     add_attribute(questions)
     add_counterfactuals(questions)
-    return arguments
+    return arguments, questions.choices
 
 
 if __name__ == "__main__":

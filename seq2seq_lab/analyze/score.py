@@ -116,7 +116,7 @@ def rerank(run: Any, options: argparse.Namespace) -> None:
     """Print the lines of an n-best list with their log-probability, the most probable output of each source first.
 
     Raises:
-        UserError: a line is malformed, or names no source.
+        UserError: a line is malformed, names no source, or comes after those of another source.
     """
     if run.reads_targets_only or len(options.files) != 2:
         raise UserError(f"{' '.join(options.files)}: --nbest needs SOURCE TARGET of a model with a source.")
@@ -124,7 +124,14 @@ def rerank(run: Any, options: argparse.Namespace) -> None:
     listed = (
         read_entry(where, line, options.files[0], len(sources)) for where, line in numbered(options.files[1])
     )
+    ranked_indices: set[int] = set()
     for index, entries in itertools.groupby(listed, key=lambda entry: entry[0]):
+        if index in ranked_indices:
+            raise UserError(
+                f"{options.files[1]}: index {index} comes back after another one. Sort the lines by their index. All "
+                f"earlier lines are processed."
+            )
+        ranked_indices.add(index)
         texts = [(text, line) for _, text, line in entries]
         scored = run.score([sources[index]] * len(texts), [text for text, _ in texts])
         ranked = sorted(

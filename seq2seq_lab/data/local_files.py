@@ -258,7 +258,9 @@ def _refuse_wide(start: bytes, name: str, remedy: str) -> None:
         if found is None and all(start[place::size].count(0) > most for place in places):
             found = encoding
     if found is not None:
-        action = f"set dataset.encoding={found}" if remedy is DATASET_REMEDY else remedy
+        action = (
+            f"set dataset.encoding={found}" if remedy is DATASET_REMEDY else remedy.replace("CP1252", found)
+        )
         raise UserError(
             f"{name} is not in UTF-8. It seems to be in {found[:6].upper()} without a byte order mark: {action}."
         )

@@ -46,7 +46,7 @@ def test_each_layer_and_head_has_its_own_measures() -> None:
 def test_without_heads_they_are_those_of_an_evaluation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    analyze.main(["measures", "demo", *DATA, "--format", "jsonl"])
+    analyze.main(["measures", "demo", "--format", "jsonl", *DATA])  # settings after an option
     (line,) = capsys.readouterr().out.splitlines()
     values = json.loads(line)["values"]
     result = seq2seq_lab.load("demo", changes=DATA).evaluate(output=tmp_path / "evaluation")

@@ -124,6 +124,10 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"step": 1, "state": "memory"}, "state=memory"),
         ({"step": 1, "count": 0}, "count=0"),
         ({"step": 1, "limit": 0}, "limit=0"),
+        (
+            {"step": 1, "limit": 2},
+            "limit=2 is not allowed. Allowed: .* or more, the states of the first sentence",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             run.neighbors(SENTENCE, **arguments)

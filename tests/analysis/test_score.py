@@ -231,6 +231,7 @@ def test_nbest_lists_are_ranked_by_the_log_probability(
         (TARGETS[:2], [], r"target ends after 2\. Give a target for each source"),
         (["le roi dort."], ["--nbest"], r"target, line 1: 'le roi dort\.' is not `INDEX"),
         (["0 ||| le roi dort."], ["--nbest", "--format", "jsonl"], r"--format=jsonl .*text with --nbest"),
+        ([f"{i} ||| le roi dort." for i in (0, 1, 0)], ["--nbest"], "index 0 comes back after another one"),
         (["9 ||| le roi dort."], ["--nbest"], r"index 9 is not that of a source.* 4 lines"),
     ],
 )

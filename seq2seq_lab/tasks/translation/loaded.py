@@ -251,6 +251,7 @@ class LoadedTranslation(Loaded):
         """See `Loaded.neighbors`."""
         require(state in KINDS, "state", state, ", ".join(KINDS))
         require(limit >= 1, "limit", limit, "1 or more")
+        require(count >= 1, "count", count, "1 or more")
         if not isinstance(self.model, Seq2Seq):
             raise UserError("neighbors: an ensemble has several states. Give one run.")
         traced = self.trace(sentence, prefix) if traced is None else traced
