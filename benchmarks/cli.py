@@ -45,8 +45,7 @@ def run(
 ) -> None:
     """Measure what the command line asks for, and write the report if it asks for it."""
     options = parser.parse_args()
-    if options.json and not options.json.parent.is_dir():
-        sys.exit(f"error: --json={options.json}: {options.json.parent} is not a folder. Create it.")
+    check_folder("--json", options.json)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     limit_primitive_cache()
@@ -59,6 +58,12 @@ def run(
         sys.exit(f"error: {error}")
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+
+
+def check_folder(flag: str, file: Path | None) -> None:
+    """Exit with an error, before anything is measured, if the folder of an output file does not exist."""
+    if file is not None and not file.parent.is_dir():
+        sys.exit(f"error: {flag}={file}: {file.parent} is not a folder. Create it.")
 
 
 def command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:

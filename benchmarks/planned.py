@@ -345,7 +345,8 @@ def paths_of(given: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: a word has no path, or no planned command has such a placeholder.
     """
-    known = {word.partition("=")[2] for cell in cells() for word in placeholders(cell.command)}
+    known = {name for cell in cells() for name in placeholders(cell.command)}
+    paths: dict[str, str] = {}
     for one in given:
         name, equals, path = one.partition("=")
         if not (equals and path):
@@ -354,12 +355,13 @@ def paths_of(given: Sequence[str]) -> dict[str, str]:
             raise UserError(
                 f"--path={one}: no planned command has {name}. They have: {', '.join(sorted(known))}."
             )
-    return dict(one.split("=", 1) for one in given)
+        paths[name] = path
+    return paths
 
 
 def placeholders(command: str) -> list[str]:
-    """Return the words of a command that set a path to a placeholder."""
-    return [word for word in unseeded(command) if results.is_placeholder(word)]
+    """Return the placeholders of paths in a command, such as DIR."""
+    return [word.partition("=")[2] for word in unseeded(command) if results.is_placeholder(word)]
 
 
 def execute_all(chosen: Sequence[Run], folder: Path, paths: dict[str, str], minutes: float) -> None:

@@ -20,7 +20,6 @@ from benchmarks.results import (
     RESULTS,
     Line,
     current,
-    is_placeholder,
     read_lines,
     read_statistics,
     runs_of,
@@ -116,6 +115,7 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "g2p.md": {planned.PHONES: ("test/wer", "test/per", "val/wer")},
 }
+BEAM = planned.evaluation_command(planned.BEAM)
 OWN_TABLES = ("source_length", "target_length")  # groups of examples with a table of their own
 PICTURES = {  # by the planned table: the file in docs/images, and the scores by length that it shows of every seed
     **{
@@ -310,7 +310,7 @@ def experiments(lines: Sequence[Line]) -> list[str]:
         "experiment": lambda runs: f"`{runs[0].experiment}`",
         "seed": lambda runs: ", ".join(str(run.seed) for run in runs),
         **score_columns(*names[:3]),
-        "the same, `search=beam`": lambda runs: score_of_beams(lines, runs, names[2]),
+        "the same, `search=beam`": lambda runs: score_evaluated(lines, runs, BEAM, names[2]),
         **score_columns(*names[3:], "val/bleu", "val/bleu_lowercased_tokenised"),
     }
     return [*facts([*chain(*runs)], *names[:4], machine=False), *rows_of(runs, columns)]
@@ -472,7 +472,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         "seeds": lambda runs: str(len(runs)),
         "parameters": parameters,
         "sacreBLEU, greedy": partial(score, name="test/bleu"),
-        "`search=beam`": lambda runs: score_of_beams(lines, runs, "test/bleu"),
+        "`search=beam`": lambda runs: score_evaluated(lines, runs, BEAM, "test/bleu"),
         "compositional, greedy": partial(score, name="test/compositional/bleu"),
         "AER": partial(score, name="test/aer"),
         "commit": commits,
@@ -484,24 +484,6 @@ def transformers(lines: Sequence[Line]) -> list[str]:
 
     runs = [*chain(*groups.values())]
     return [*facts(runs, "test/bleu"), *rows_of(sorted(groups.values(), key=order), columns)]
-
-
-def score_of_beams(lines: Sequence[Line], runs: Sequence[Line], name: str) -> str:
-    """Format a score of the evaluations of runs with the default beam search: the mean and deviation over the seeds."""
-    values = [line.scores[name] for line in beams(lines, runs) if name in line.scores]
-    return mean_and_deviation(values, metric_of(name, "translation").format)
-
-
-def beams(lines: Sequence[Line], runs: Sequence[Line]) -> list[Line]:
-    """Return the evaluations of runs with the default beam search."""
-    commands = [run.command for run in runs]
-    return [line for line in lines if is_beam(line) and line.command in commands]
-
-
-def is_beam(line: Line) -> bool:
-    """Return whether a line is the evaluation of one run with the default beam search."""
-    ending = (line.evaluation or "").endswith(" search=beam")
-    return ending and not line.others and not line.superseded
 
 
 def published(lines: Sequence[Line]) -> list[str]:
@@ -765,9 +747,7 @@ def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[
             named = [settings] if len(cells) > 1 else []
             named += [f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"] if same else []
             missing.append(", ".join(named))
-    paths = (
-        word.partition("=")[2] for one in cells for word in unseeded(one.command) if is_placeholder(word)
-    )
+    paths = chain.from_iterable(planned.placeholders(one.command) for one in cells)
     options = " ".join([shlex.quote(name), *(f"--path {path}=PATH" for path in distinct(paths))])
     remedy = f"`python -m benchmarks.planned run FOLDER --only {options}` runs what is missing."
     recorded = [same for same in groups.values() if same]
@@ -819,7 +799,10 @@ def score_evaluated(lines: Sequence[Line], runs: Sequence[Line], command: str, n
     values = [
         line.scores[name]
         for line in lines
-        if line.evaluation == command and not line.superseded and (unseeded(line.command), line.seed) in keys
+        if line.evaluation == command
+        and not (line.superseded or line.others)
+        and (unseeded(line.command), line.seed) in keys
+        and name in line.scores
     ]
     return mean_and_deviation(values, metric_of(name, runs[0].task).format)
 

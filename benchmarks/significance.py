@@ -24,6 +24,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.cli import check_folder
 from benchmarks.page import table
 from benchmarks.simulated_groups import RATIOS, interval_rows, level_rows, power_rows
 from seq2seq_lab.data.progress import progress
@@ -80,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     options = parser.parse_args(arguments)
-    if options.plot and not options.plot.parent.is_dir():
-        sys.exit(f"error: --plot={options.plot}: {options.plot.parent} is not a folder. Create it.")
+    check_folder("--plot", options.plot)
     if not options.folders:
         print_simulations(options.trials)
         return

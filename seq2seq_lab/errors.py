@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
             for name in names:
                 value = getattr(options, name)
                 used = value == self.get_default(name)
-                require(used, _flag(name), value, f"only with {_flag(needed)}")
+                require(used, flag(name), value, f"only with {flag(needed)}")
 
 
 @contextlib.contextmanager
@@ -179,7 +179,8 @@ def exit_with_error(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """Return an option as it is written on the command line."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from seq2seq_lab.config.run_folder import SCORED
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
+from seq2seq_lab.errors import Parser, UserError, flag, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
 from seq2seq_lab.runtime.console import print_prose
@@ -224,11 +224,6 @@ def export(run: Any, options: argparse.Namespace, files: Sequence[str]) -> None:
 def given_options(options: argparse.Namespace) -> list[str]:
     """Return the names of those of `OPTIONS` that are set."""
     return [name for name, absent in OPTIONS.items() if getattr(options, name) != absent]
-
-
-def flag(name: str) -> str:
-    """Return an option as it is written on the command line."""
-    return f"--{name.replace('_', '-')}"
 
 
 def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:

@@ -151,7 +151,7 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 
 
 def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> None:
-    """Require that all ranks train on the same data with the same code: the gradients of others are averaged too.
+    """Require that all ranks train on the same data with the same code, since their gradients are averaged.
 
     Args:
         of_ranks: the `TaskData.identity` and the provenance of each rank.

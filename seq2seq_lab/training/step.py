@@ -105,7 +105,7 @@ class TrainingStep:
                         ):
                             loss_sum = self._loss(batch, info)
                         with _phase("backward", waits=True):
-                            # The gradients are averaged over the ranks; the divisor is the number of all ranks.
+                            # The gradients are averaged over the ranks; the divisor is that of all ranks.
                             self.scaler.scale(loss_sum * ranks.size / divisor).backward()
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
@@ -166,13 +166,10 @@ def _require_number(schedule: Schedule, method: str, value: object, limit: float
         UserError: names the schedule, the method and the value.
     """
     if not (isinstance(value, Real) and 0 <= float(value) < limit):
-        allowed = (
-            "a finite number of at least 0"
-            if limit == math.inf
-            else f"a Python number from 0 to below {limit:g}"
-        )
+        bound = "finite" if limit == math.inf else f"below {limit:g}"
         raise UserError(
-            f"schedule={type(schedule).__name__}: {method} returned {value!r}. Expected: {allowed}. Correct {method}."
+            f"schedule={type(schedule).__name__}: {method} returned {value!r}. Expected: a Python number of at least 0 that "
+            f"is {bound}. Correct {method}."
         )
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def check(folder: Path, *overrides: str) -> None:
     command_line.check(f"--config-dir={folder}", *overrides)
+
+
+def check_refused(folder: Path, setting: str, said: Sequence[str]) -> None:
+    with pytest.raises(UserError) as raised:
+        check(folder, setting)
+    for fragment in said:
+        assert fragment in str(raised.value)
 
 
 def located(folder: Path, target: str = "my_part.Mine") -> type:
@@ -144,10 +151,7 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
 def test_errors_in_the_file_name_file_and_line(folder: Path, code: str, said: list[str]) -> None:
     (folder / "my_part.py").write_text(code)
     (folder / "my_other.py").write_text("\nlen(3)\n")
-    with pytest.raises(UserError) as raised:
-        check(folder, "attention=mine")
-    for fragment in said:
-        assert fragment in str(raised.value)
+    check_refused(folder, "attention=mine", said)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +167,7 @@ def test_errors_in_the_file_name_file_and_line(folder: Path, code: str, said: li
 )
 def test_a_file_without_a_class_is_named(folder: Path, text: str, said: list[str]) -> None:
     (folder / "attention" / "mine.yaml").write_text(text)
-    with pytest.raises(UserError) as raised:
-        check(folder, "attention=mine")
-    for fragment in said:
-        assert fragment in str(raised.value)
+    check_refused(folder, "attention=mine", said)
 
 
 @pytest.mark.parametrize(
@@ -186,10 +187,7 @@ def test_a_file_without_a_class_is_named(folder: Path, text: str, said: list[str
 def test_mistakes_in_an_experiment_name_their_remedy(folder: Path, text: str, said: list[str]) -> None:
     (folder / "experiment").mkdir()
     (folder / "experiment" / "one.yaml").write_text(text)
-    with pytest.raises(UserError) as raised:
-        check(folder, "experiment=one")
-    for fragment in said:
-        assert fragment in str(raised.value)
+    check_refused(folder, "experiment=one", said)
 
 
 @pytest.mark.parametrize("misplaced", ["encoders/other.yaml", "encoder/other.yml"])
