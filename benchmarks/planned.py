@@ -372,9 +372,18 @@ def execute_all(chosen: Sequence[Run], folder: Path, paths: dict[str, str], minu
     """
     for run in chosen:
         program_words(run, paths)
+    too_long = []
     for run in chosen:
-        if run.cell.minutes <= minutes and execute(run, folder / run.name, paths):
+        if run.cell.minutes > minutes:
+            too_long.append(run)
+        elif execute(run, folder / run.name, paths):
             minutes -= run.cell.minutes
+    if too_long:
+        shortest = min(run.cell.minutes for run in too_long)
+        print(
+            f"Not started, because of --hours: {len(too_long)} (the shortest takes {shortest} minutes)",
+            flush=True,
+        )
 
 
 def execute(run: Run, folder: Path, paths: dict[str, str]) -> bool:

@@ -123,7 +123,9 @@ def test_only_a_table_is_run_with_its_paths(tmp_path: Path, monkeypatch: pytest.
     assert sum("embedding.source.path=en.vec" in words for words in commands) == 9
 
 
-def test_hours_are_of_runs_that_are_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hours_are_of_runs_that_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     done: list[Path] = []
     monkeypatch.setattr(planned, "read_lines", lambda _: [])
     monkeypatch.setattr(
@@ -134,6 +136,7 @@ def test_hours_are_of_runs_that_are_started(tmp_path: Path, monkeypatch: pytest.
     paths = [f"--path={name}=text" for name in ("TRAIN", "VALID", "TEST")]
     planned.main(["run", str(tmp_path), "--only", planned.WORD_LANGUAGE_MODEL, "--hours", "0.2", *paths])
     assert [path.name for path in done] == [chosen[1].name]
+    assert capsys.readouterr().out == "Not started, because of --hours: 1 (the shortest takes 10 minutes)\n"
 
 
 @pytest.mark.parametrize(
