@@ -20,6 +20,7 @@ from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
 from seq2seq_lab.metrics.texts import named_groups
 from seq2seq_lab.runtime.console import print_prose, progress_bar
+from seq2seq_lab.runtime.direction import arrow
 from seq2seq_lab.runtime.tables import TextTable, print_table
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def attributed_pictures(
             Panel(name, own.scores_TU, column_shares(own.scores_TU, one.words))
             for name, own in one.attributions.items()
         ]
-        title = f"{one.source} → {one.target}"
+        title = arrow(one.source, one.target)
         figure = draw_attributions(panels, one.words, one.tokens, title, one.gold_cells)
         yield Drawing(f"pair_{one.index}", title, figure)
 

@@ -47,6 +47,12 @@ def isolate(text: str, of_text: Direction | None = None) -> str:
     return f"{_STARTS[of_text or direction(text) or 'ltr']}{text}{_END}"
 
 
+def arrow(before: str, after: str) -> str:
+    """Return two texts in one line with an arrow to the second, which is at the left if the line is from right to left."""
+    symbol = "←" if direction(f"{before} {after}") == "rtl" else "→"
+    return f"{before} {symbol} {after}"
+
+
 def visual_order(words: Sequence[str], of_text: Direction) -> list[int]:
     """Return the indices of the words of a line from left to right.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seq2seq_lab.runtime.direction import direction, direction_of_words, isolate, visual_order
+from seq2seq_lab.runtime.direction import arrow, direction, direction_of_words, isolate, visual_order
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,12 @@ def test_the_first_letter_decides(text: str, expected: str | None) -> None:
 def test_special_tokens_have_no_direction() -> None:
     assert direction_of_words(["<sos>", "זה", "<eos>"]) == "rtl"
     assert direction_of_words(["<sos>", "a", "זה", "<eos>"]) == "ltr"
+
+
+def test_an_arrow_is_shown_from_the_first_to_the_second_text() -> None:
+    assert arrow("a", "זה") == "a → זה"
+    assert arrow("1 זה", "a") == "1 זה ← a"
+    assert arrow("", "זה") == " ← זה"
 
 
 def test_only_text_with_right_to_left_letters_is_isolated() -> None:

@@ -27,6 +27,7 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
+from seq2seq_lab.runtime.direction import arrow
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.runtime.shades import shade_matrix
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -89,7 +90,7 @@ class Translation(Prediction):
             self._attention(),
             self.source_tokens,
             self.target_tokens,
-            f"{self.source} → {self.text}",
+            arrow(self.source, self.text),
             note=UNKNOWN_NOTE if self.unknown_words else None,
             light=light,
             axes=ax,
@@ -323,8 +324,7 @@ class LoadedTranslation(Loaded):
         source, target = named.source_tokens, named.target_tokens
         inputs, outputs = ["<sos>", *target], [*target, "<eos>"]
         axes = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (source, outputs)}
-        title = f"{sentence} → {named.text}"
-        return draw_maps(self.folder, maps, axes, title)
+        return draw_maps(self.folder, maps, axes, arrow(sentence, named.text))
 
     @torch.no_grad()
     def plot_masks(self, sources: Sequence[str], targets: Sequence[str]) -> "Figure":
