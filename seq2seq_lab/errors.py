@@ -50,11 +50,13 @@ STORAGE_REMEDIES = {
 }
 
 
+LINES = "\n\t"  # the control characters of ordinary text
+ISOLATES = "\u2066\u2067\u2068\u2069"  # controls of the direction of text; see `runtime.direction.isolate`
 # Characters that end or change the display of the text after them: direction overrides, and line separators.
-MISLEADING = frozenset("\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+MISLEADING = frozenset("\u2028\u2029\u202a\u202b\u202c\u202d\u202e" + ISOLATES)
 
 
-def visible(text: str, kept: str = "\n\t") -> str:
+def visible(text: str, kept: str = LINES) -> str:
     """Return a text with control characters, such as those of terminals, written as escapes.
 
     Args:
@@ -73,14 +75,15 @@ def visible_line(text: str) -> str:
     return visible(text, kept="")
 
 
-def print_visible(text: object, file: TextIO | None = None) -> None:
+def print_visible(text: object, file: TextIO | None = None, kept: str = LINES) -> None:
     """Print a text that may come from a run: at a terminal with control characters as escapes, elsewhere as it is.
 
     Args:
         file: the stream; None for standard output.
+        kept: see `visible`.
     """
     stream = sys.stdout if file is None else file
-    print(visible(str(text)) if stream.isatty() else text, file=stream)
+    print(visible(str(text), kept) if stream.isatty() else text, file=stream)
 
 
 class UserError(ValueError):

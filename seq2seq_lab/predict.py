@@ -12,7 +12,7 @@ from typing import Any
 from seq2seq_lab.config.run_folder import SCORED
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import Parser, UserError, flag, print_visible, report_errors, require
+from seq2seq_lab.errors import ISOLATES, LINES, Parser, UserError, flag, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
 from seq2seq_lab.runtime.console import print_prose
@@ -282,13 +282,19 @@ def write_output(run: Any, outputs: Sequence[Any], index: int, options: argparse
     for one in outputs if options.nbest else [best]:
         print_visible(format_line(one, index, options))
         if options.weights:
-            print_visible("\n".join(one.shades()))
+            print_shades(one.shades())
     if options.attention is not None and (figure := best.figure(options.light)) is not None:
         save_figure(figure, picture(options.attention, index))
     if options.attention_maps is not None and best.source.strip():
         for name, figure in run.plot_attention_maps(best.source, index).items():
             file = picture(options.attention_maps, index)
             save_figure(figure, file.with_name(f"{file.stem}.{name}{file.suffix}"))
+
+
+def print_shades(lines: Sequence[str]) -> None:
+    """Print the result of `Prediction.shades`, in which isolates order words from right to left."""
+    for line in lines:
+        print_visible(line, kept=LINES + ISOLATES)
 
 
 def picture(path: Path, index: int) -> Path:
@@ -373,7 +379,7 @@ def prompt(run: Any, options: argparse.Namespace, longest: int) -> None:
             score = "" if one.score is None else f"   ({one.score:.2f})"
             print_visible(f"{one.text.translate(ONE_LINE)}{score}")
             if (shades := one.shades()) != shaded:  # those of all classes of a text are the same
-                print_visible("\n".join(shades))
+                print_shades(shades)
                 shaded = shades
 
 

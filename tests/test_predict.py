@@ -17,6 +17,7 @@ import seq2seq_lab
 from seq2seq_lab import predict
 from seq2seq_lab.api import Translation
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.shades import shade_matrix
 
 SETTINGS = [
     *("dataset.train=300", "dataset.validation=10", "dataset.test=10", "dataset.test_compositional=0"),
@@ -221,6 +222,19 @@ def test_the_links_are_those_of_most_attention() -> None:
     assert shown[0] == "  <sos>  a  b  <eos>"
     assert shown[1] == "x ▓▓▓▓▓  ░  ▒  ░░░░░"
     assert shown[2] == "y ░░░░░  ▓  ░  ░░░░░"
+
+
+def test_shades_at_a_terminal_keep_isolates_and_escape_controls_of_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    source = ["<sos>", "זה", "\u2067\x1b[31m", "<eos>"]
+    predict.print_shades([*shade_matrix(source, ["\u202e"], [[0.25] * 4]), "of a custom task\x1b\u202e"])
+    head, row, custom = capsys.readouterr().out.splitlines()
+    assert "\u2067זה\u2069" in head
+    assert "\\u2067\\x1b[31m" in head
+    assert row.startswith("\\u202e ")
+    assert custom == "of a custom task\\x1b\\u202e"
 
 
 def test_nbest_lists(

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from seq2seq_lab.errors import visible, visible_line
+from seq2seq_lab.errors import ISOLATES, LINES, visible, visible_line
 from seq2seq_lab.runtime.direction import (
     direction,
     has_right_to_left,
@@ -41,10 +41,11 @@ class _VisibleConsole(Console):
 
 
 class _VisibleFormatter(logging.Formatter):
-    """Formats log records with control characters as escapes."""
+    """Formats log records with control characters as escapes; isolates stay in what `log_only` has rendered."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+        kept = LINES + ISOLATES if getattr(record, "rendered", False) else LINES
+        return visible(super().format(record), kept)
 
 
 @functools.cache
@@ -108,7 +109,7 @@ def log_only(renderable: RenderableType) -> None:
         emoji=False,
     )
     plain.print(renderable, soft_wrap=True)
-    _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"console": False})
+    _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"console": False, "rendered": True})
 
 
 class ConsoleHandler(logging.Handler):

@@ -52,7 +52,7 @@ class Prediction:
         return [self.text]
 
     def shades(self) -> list[str]:
-        """Return the attention as lines of shaded text; empty if there is none."""
+        """Return the attention as lines of shaded text, in which words are `visible`; empty if there is none."""
         return []
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":

@@ -356,6 +356,16 @@ def test_a_matrix_has_columns_from_right_to_left() -> None:
     assert lines[0].count("\u2067") == 3
 
 
+def test_the_log_keeps_isolates_of_rendered_text_only(tmp_path: Path) -> None:
+    with console.setup_logging(tmp_path / "run.log"):
+        console.log_only(shades.text_lines(shades.shade_words(["\u2066\x1b", *HEBREW], [1.0] * 4)))
+        logging.getLogger("seq2seq_lab").info("a \u2067 b")
+    log = (tmp_path / "run.log").read_text("utf-8")
+    assert all(f"\u2067{word}\u2069" in log for word in HEBREW)
+    assert "\\u2066\\x1b" in log
+    assert "a \\u2067 b" in log
+
+
 def test_shaded_words_from_right_to_left_begin_at_the_right() -> None:
     text = shades.ShadedText([*HEBREW, "GPU"], [1.0, 0.5, 0.0, 0.25], "סוג", [])
     words, below, caption = rendered(shades.text_lines(shades.shade_texts([text]))).splitlines()
