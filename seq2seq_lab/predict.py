@@ -105,8 +105,8 @@ def add_translation(arguments: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--alignments",
         action="store_true",
-        help="add a column with word alignments (0-0 1-2, Pharaoh format): for each output word the source word "
-        "with the highest attention weight",
+        help="add a column with word alignments (0-0 1-2, Pharaoh format, words between spaces): for each output word the "
+        "source word with the highest attention weight",
     )
     group.add_argument(
         "--replace-unknown",

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from demo_models import demo
 from matplotlib.figure import Figure
 
 import seq2seq_lab
 from seq2seq_lab import predict
+from seq2seq_lab.analysis.align import Extraction, alignments
 from seq2seq_lab.api import Translation
+from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.shades import shade_matrix
 
@@ -206,7 +209,16 @@ def test_unknown_words_are_named_and_marked(
     assert err == ""
 
 
-def test_the_links_are_those_of_most_attention() -> None:
+def test_the_links_count_the_words_between_spaces() -> None:
+    sources = ["the old\u00a0king sleeps.", "the 人king sleeps."]
+    found = demo().predict(sources)
+    forced = demo().forced(sources, [one.text for one in found])
+    links = [pharaoh(one) for one in alignments(demo().model, forced, Extraction())]
+    assert [one.alignment() for one in found] == links
+    assert all(int(link.partition("-")[0]) <= 2 for line in links for link in line.split())
+
+
+def test_a_matrix_of_shades() -> None:
     attention = np.array([[0.5, 0.1, 0.3, 0.1], [0.1, 0.6, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]])
     one = Translation(
         source="a b",
@@ -217,7 +229,6 @@ def test_the_links_are_those_of_most_attention() -> None:
         target_tokens=["x", "y", "z"],
         attention=attention,
     )
-    assert one.alignment() == "1-0 0-1"
     shown = one.shades()
     assert shown[0] == "  <sos>  a  b  <eos>"
     assert shown[1] == "x ▓▓▓▓▓  ░  ▒  ░░░░░"

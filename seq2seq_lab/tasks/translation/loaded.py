@@ -11,20 +11,21 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab import plots
+from seq2seq_lab.analysis.extraction import argmax_links
 from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.neighbors import KINDS, LIMIT, Neighbors, StateKind, neighbors, states, token_pairs
 from seq2seq_lab.analysis.questions import Question, ask
 from seq2seq_lab.analysis.search_input import NO_ATTENTION, Prefix, SearchInput, require_words, text_source
 from seq2seq_lab.analysis.traced import Columns, Traced, TracedSource
-from seq2seq_lab.data.alignment_files import pharaoh
+from seq2seq_lab.data.alignment_files import alignment_words, pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
-from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.corpus import UNKNOWN, word_spans
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, SPECIALS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.metrics.alignment import attention_map
+from seq2seq_lab.metrics.alignment import Link, WordLinks, attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.direction import arrow
@@ -56,12 +57,15 @@ class Translation(Prediction):
         target_tokens: the words or tokens of the translation; tokens (`join_subwords=False`) with attention include `<eos>`
             if the model predicted it.
         attention: attention weights, a row per target token and a column per source token; None without attention.
+        links: for each target word the source word of highest attention, as (source word, target word). Words are the text
+            between spaces, as in files of alignments. A model that attends to turns has turns instead of source words.
     """
 
     log_prob: float
     source_tokens: list[str] = field(repr=False)
     target_tokens: list[str] = field(repr=False)
     attention: npt.NDArray[np.floating[Any]] | None = field(repr=False)
+    links: Collection[Link] = field(default=(), repr=False)
 
     def shades(self) -> list[str]:
         """Return the attention as a matrix: source words in columns, target words in rows."""
@@ -70,17 +74,15 @@ class Translation(Prediction):
         return shade_matrix(self.source_tokens, self.target_tokens, self.attention)
 
     def alignment(self) -> str:
-        """Return for each target word the source word of highest attention, as `0-0 1-2` (Pharaoh format).
+        """Return `links` as `0-0 1-2` (Pharaoh format).
 
         Raises:
             UserError: the model has no attention.
         """
         if not self.target_tokens:
             return ""
-        words_TS = self._attention()[:, 1:-1]  # without <sos> and <eos>
-        if words_TS.shape[1] == 0:
-            return ""
-        return pharaoh([(int(row.argmax()), target) for target, row in enumerate(words_TS) if row.sum() > 0])
+        self._attention()
+        return pharaoh(self.links)
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":
         """Return the attention as a figure; see `Prediction.figure`."""
@@ -170,7 +172,9 @@ class LoadedTranslation(Loaded):
             if replace_unknown:
                 texts = [replaced(hypothesis, self.tokenizers, inputs[i]) for hypothesis in hypotheses]
                 found[i] = [
-                    replace(one, text=text, attention=one.attention if with_attention else None)
+                    replace(one, text=text)
+                    if with_attention
+                    else replace(one, text=text, attention=None, links=())
                     for one, text in zip(found[i], texts, strict=True)
                 ]
         return found
@@ -380,7 +384,22 @@ class LoadedTranslation(Loaded):
             source_tokens=named.source_tokens,
             target_tokens=named.target_tokens,
             attention=None if weights_TS is None else named.weights_TS,
+            links=() if weights_TS is None else self._links(sentence, named.output, tokens, weights_TS),
         )
+
+    def _links(
+        self, sentence: str, output: str, tokens: Sequence[int], weights_TS: npt.NDArray[np.floating[Any]]
+    ) -> set[Link]:
+        """Return the links of `Translation`, as `analysis.align.alignments` returns them for given outputs."""
+        pair = self.tokenizers.for_source(sentence)
+        source_spans, (_, target_spans) = pair.source.spans(sentence), pair.target.decode_spans(tokens)
+        source_words, target_words = (word_spans(text, alignment_words(text)) for text in (sentence, output))
+        if weights_TS.shape[1] != len(source_spans) + 2:
+            source_spans = source_words = pair.source.units(sentence)
+            weights_TS = np.pad(weights_TS, ((0, 0), (1, 1)))
+        without_eos = len(tokens) + 1 - len(weights_TS)
+        words = WordLinks(source_spans, target_spans, source_words, target_words)
+        return argmax_links(words.join(np.pad(weights_TS, ((0, without_eos), (0, 0)))))
 
 
 def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
