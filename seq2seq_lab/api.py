@@ -34,7 +34,7 @@ from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.loaded import Loaded as Loaded
 from seq2seq_lab.tasks.loaded import Opening
 from seq2seq_lab.tasks.loaded import Prediction as Prediction
-from seq2seq_lab.tasks.parts import KINDS, build_search, build_task
+from seq2seq_lab.tasks.parts import KINDS, build_search, build_task, check_groups
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation as LoadedTranslation
 from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
@@ -126,7 +126,7 @@ def load(
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
         check(config)
-        task = open_task(config)
+        task = open_task(config, changes)
         record = foreign.read_opened_record(folder)
         if wanted is Precision.auto:
             wanted = Precision(record["test_precision"])
@@ -224,15 +224,20 @@ def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:
         )
 
 
-def open_task(config: Config) -> Task:
+def open_task(config: Config, changes: Sequence[str]) -> Task:
     """Return the task of a run.
 
+    Args:
+        changes: the settings that replace those of the run.
+
     Raises:
-        UserError: the run names a class that is not trusted.
+        UserError: the run names a class that is not trusted, or the task does not use the group of a change.
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
             check_slot(slot, getattr(config, slot), KINDS)
+    changed = {change.partition("=")[0].partition(".")[0] for change in changes}
+    check_groups(config, changed.intersection(TASK_GROUPS))
     return build_task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
 
 

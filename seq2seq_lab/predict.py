@@ -37,6 +37,11 @@ OPTIONS = {
     "count": None,
     "log_probs": False,
 }
+OF_PREDICT = (
+    "search",
+    "task.eval_batch_size",
+    "task.max_eval_length",
+)  # the other settings are of an evaluation
 OF_FILES = ("alignments", "attention", "light", "attention_maps", "log_probs")  # not at the prompt
 
 
@@ -67,7 +72,7 @@ def parser() -> Parser:
         nargs="*",
         metavar="FILE | KEY=VALUE",
         help="files with one input per line (- for standard input), or the images to describe; changes to the run's "
-        "settings, such as search=beam search.size=10",
+        "search, such as search=beam search.size=10",
     )
     arguments.add_argument(
         "--max-tokens",
@@ -160,12 +165,15 @@ def predict(options: argparse.Namespace) -> None:
     require(
         options.max_tokens is None or options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more"
     )
+    refuse_changes(changes)
     for name in files:
         if name != "-" and (not Path(name).exists() or Path(name).is_dir()):
             raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes, options.others)
     refuse_options(run, options)
-    if options.log_probs and (others := [flag(one) for one in given_options(options) if one != "log_probs"]):
+    searches = [change for change in changes if change.startswith("search")]
+    others = [*(flag(one) for one in given_options(options) if one != "log_probs"), *searches]
+    if options.log_probs and others:
         raise UserError(f"--log-probs generates no text. Leave out {' '.join(others)}.")
     if options.export is not None:
         export(run, options, files)
@@ -184,6 +192,24 @@ def predict(options: argparse.Namespace) -> None:
         write_outputs(run, read_inputs(run, files, longest), options)
     else:
         write_outputs(run, iter([""]), options)
+
+
+def refuse_changes(changes: Iterable[str]) -> None:
+    """Refuse settings of the data and the metrics of an evaluation.
+
+    Raises:
+        UserError: names the setting.
+    """
+    from seq2seq_lab.config.schema import OPENED_GROUPS, OPENED_KEYS
+
+    of_evaluation = {*OPENED_GROUPS, *OPENED_KEYS}.difference(OF_PREDICT)
+    for change in changes:
+        key = change.partition("=")[0]
+        if not of_evaluation.isdisjoint([key, key.partition(".")[0]]):
+            raise UserError(
+                f"{change} has no effect on predict, which scores no data set. Leave it out, or score the run: "
+                f"python -m seq2seq_lab.evaluate RUN {shlex.quote(change)}"
+            )
 
 
 def refuse_options(run: Any, options: argparse.Namespace) -> None:

@@ -389,6 +389,8 @@ def test_an_option_that_the_task_does_not_have_is_refused(
     with pytest.raises(SystemExit):
         evaluate.main([str(tmp_path / "run"), "--replace-unknown"])
     assert "--replace-unknown: ClassificationTask translates nothing" in capsys.readouterr().err
+    with pytest.raises(UserError, match="ClassificationTask does not use this group"):
+        seq2seq_lab.load(tmp_path / "run", changes=["search=beam"])
 
 
 def test_test_sets_of_ones_own_need_no_training_pairs(

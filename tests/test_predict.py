@@ -260,6 +260,17 @@ def test_nbest_lists(
     assert len({row[1] for row in rows[:3]}) == 3
 
 
+@pytest.mark.parametrize(
+    "change", ["dataset=multi30k", "dataset.test=1", "metric=rouge", "task.multi_reference=true"]
+)
+def test_settings_of_an_evaluation_are_refused(
+    change: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = translated(monkeypatch, capsys, b"the king sleeps.\n", "demo", change)
+    assert (status, out) == (2, [])
+    assert f"{change} has no effect on predict" in err
+
+
 def test_pictures(
     run: seq2seq_lab.LoadedTranslation,
     monkeypatch: pytest.MonkeyPatch,

@@ -9,13 +9,13 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     forced_pairs,
+    open_for_test_set,
     print_record,
     require_float32,
     selected_test_set,
 )
 from seq2seq_lab.analyze.intervene import add_layer_and_head
 from seq2seq_lab.errors import require
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import print_table
 
@@ -55,7 +55,7 @@ def adversary(options: argparse.Namespace) -> None:
     require(0 < options.limit < 1, "--limit", options.limit, "a number between 0 and 1")
     require(options.steps >= 1, "--steps", options.steps, "1 or more")
     require_float32(options, "the adversary, which is computed in float32")
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches=False)
     forced, gold = forced_pairs(run, selected_test_set(run, options), options.question)
     with progress_bar("Adversary, steps of the decoder") as counted:
         found = adversarial_attention(

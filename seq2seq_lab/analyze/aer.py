@@ -8,11 +8,11 @@ from seq2seq_lab.analyze.common import (
     add_null,
     add_question,
     add_test_set,
+    open_for_test_set,
     print_record,
     selected_test_set,
 )
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table
 
@@ -48,7 +48,7 @@ def aer(options: argparse.Namespace) -> None:
     from seq2seq_lab.analysis.extraction import RULES
     from seq2seq_lab.metrics.alignment import AER_ROWS, describe_rows
 
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches=False)
     split = selected_test_set(run, options)
     gold = getattr(split.text, "gold", None)
     if gold is None:

@@ -9,6 +9,7 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     influences_of,
+    open_for_test_set,
     print_record,
     require_float32,
     selected_test_set,
@@ -16,7 +17,6 @@ from seq2seq_lab.analyze.common import (
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
 from seq2seq_lab.metrics.texts import named_groups
 from seq2seq_lab.runtime.console import print_prose, progress_bar
@@ -107,7 +107,7 @@ def attribute(options: argparse.Namespace) -> None:
     require_float32(options, "attributions, which are computed in float32")
     methods = options.methods.split(",") if options.methods else []
     attributions.check_methods(methods)
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches=options.outputs)
     split = selected_test_set(run, options)
     groups = groups_of_references(split)
     if options.outputs:

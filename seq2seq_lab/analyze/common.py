@@ -11,7 +11,7 @@ from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, read_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import UserError, did_you_mean, print_visible, require
-from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.evaluate import add_opening, open_run
 
 CHUNK = 16  # batches that are read, processed and written together
 
@@ -68,6 +68,25 @@ def require_float32(options: argparse.Namespace, what: str) -> None:
         UserError: `--precision` is neither auto nor fp32.
     """
     require(options.precision in ("auto", "fp32"), "--precision", options.precision, f"auto, fp32 for {what}")
+
+
+def open_for_test_set(options: argparse.Namespace, searches: bool) -> Any:
+    """Return the run of a question about a test set; see `open_run`.
+
+    Args:
+        searches: whether the question needs outputs of the run's search.
+
+    Raises:
+        UserError: a setting has no effect on the question.
+    """
+    for change in options.changes:
+        group = change.partition("=")[0].partition(".")[0]
+        if group == "metric" or (group == "search" and not searches):
+            used = "reads given outputs" if group == "search" else "computes other measures"
+            raise UserError(
+                f"{change} has no effect on this call of analyze {options.question}, which {used}. Leave it out."
+            )
+    return open_run(options, options.changes)
 
 
 def selected_test_set(run: Any, options: argparse.Namespace) -> Any:

@@ -8,11 +8,11 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     influences_of,
+    open_for_test_set,
     print_record,
     selected_test_set,
 )
 from seq2seq_lab.errors import require
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import progress_bar
 from seq2seq_lab.runtime.tables import print_table
 
@@ -62,7 +62,7 @@ def counterfactuals(options: argparse.Namespace) -> None:
     from seq2seq_lab.analysis.dependence import dependences
 
     require(options.per_word >= 1, "--per-word", options.per_word, "1 or more")
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches=True)
     split = selected_test_set(run, options)
     influences = influences_of(run, split, options.per_word, options.seed)
     counts: list[Changes] = []

@@ -10,12 +10,12 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     forced_pairs,
+    open_for_test_set,
     print_record,
     selected_test_set,
 )
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import TextTable, print_table
 
@@ -78,7 +78,7 @@ def intervene(options: argparse.Namespace) -> None:
     scopes = options.scopes.split(",")
     for scope in scopes:
         require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches="free" in scopes)
     split = selected_test_set(run, options)
     forced, gold = forced_pairs(run, split, options.question)
     asked = (

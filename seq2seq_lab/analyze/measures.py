@@ -8,10 +8,10 @@ from seq2seq_lab.analyze.common import (
     add_question,
     add_test_set,
     forced_pairs,
+    open_for_test_set,
     print_record,
     selected_test_set,
 )
-from seq2seq_lab.evaluate import open_run
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table
 
@@ -48,7 +48,7 @@ def measures(options: argparse.Namespace) -> None:
     """
     from seq2seq_lab.analysis.head_measures import measures_of_heads
 
-    run = open_run(options, options.changes)
+    run = open_for_test_set(options, searches=False)
     split = selected_test_set(run, options)
     forced, _ = forced_pairs(run, split, "measures")
     found = measures_of_heads(run.model, forced)

@@ -1,6 +1,6 @@
 """The task of a configuration, and the slots of its parts."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,11 @@ def check_task(task: Task) -> None:
             )
 
 
-def check_groups(config: Config) -> None:
+def check_groups(config: Config, groups: Iterable[str] = TASK_GROUPS) -> None:
     """Check that the groups of parts that the task uses have a value, and that the others have none; check the encoder.
+
+    Args:
+        groups: the groups to check.
 
     Raises:
         UserError: names the group and the task.
@@ -101,7 +104,7 @@ def check_groups(config: Config) -> None:
     target: type[Task] = locate("task", config.task, KINDS)
     check_uses(target)
     used = target.uses
-    for group in TASK_GROUPS:
+    for group in groups:
         slot = getattr(config, group)
         inherited = config.init_from is not None and config.init_part is None and group in GROUPS
         if inherited and (slot is None) is (group in used):

@@ -26,6 +26,16 @@ def test_the_attention_of_the_demo_aligns() -> None:
     assert alignments(run.model, run.forced([""], [""]), Extraction()) == [set()]
 
 
+@pytest.mark.parametrize(
+    "line", [["aer", "search=beam"], ["attribute", "search.size=2"], ["counterfactuals", "metric=rouge"]]
+)
+def test_settings_without_effect_are_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    question, setting = line
+    with pytest.raises(SystemExit):
+        analyze.main([question, "demo", setting])
+    assert f"{setting} has no effect on this call of analyze {question}" in capsys.readouterr().err
+
+
 def test_a_reading_is_a_row_of_the_scored_attention() -> None:
     run = demo()
     (scored,) = run.score(SOURCES[:1], TARGETS[:1])
