@@ -42,6 +42,7 @@ OF_PREDICT = (
     "task.eval_batch_size",
     "task.max_eval_length",
 )  # the other settings are of an evaluation
+OF_ATTENTION = ("alignments", "replace_unknown", "weights", "attention")
 OF_FILES = ("alignments", "attention", "light", "attention_maps", "log_probs")  # not at the prompt
 
 
@@ -170,7 +171,7 @@ def predict(options: argparse.Namespace) -> None:
         if name != "-" and (not Path(name).exists() or Path(name).is_dir()):
             raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes, options.others)
-    refuse_options(run, options)
+    refuse_options(run, options, files)
     searches = [change for change in changes if change.startswith("search")]
     others = [*(flag(one) for one in given_options(options) if one != "log_probs"), *searches]
     if options.log_probs and others:
@@ -212,11 +213,11 @@ def refuse_changes(changes: Iterable[str]) -> None:
             )
 
 
-def refuse_options(run: Any, options: argparse.Namespace) -> None:
-    """Refuse options that the task of the run does not have.
+def refuse_options(run: Any, options: argparse.Namespace, files: Sequence[str]) -> None:
+    """Refuse options that the task of the run does not have, or that have no effect.
 
     Raises:
-        UserError: names the option and those of the task.
+        UserError: names the option.
     """
     for name in given_options(options):
         if name not in run.options:
@@ -225,6 +226,18 @@ def refuse_options(run: Any, options: argparse.Namespace) -> None:
                 f"{flag(name)}: runs of {type(run.task).__name__} do not have this option. Leave it out. Options of the "
                 f"task: {known or 'none'}."
             )
+        if name in OF_ATTENTION and not run.attends:
+            raise UserError(
+                f"{flag(name)}: the model of {run.folder} has no attention. Leave the option out, or use a run of a model "
+                f"with attention, such as model=attn."
+            )
+    if options.max_tokens is not None and (run.reads == "files" or not (files or options.count is None)):
+        raise UserError(f"--max-tokens={options.max_tokens} has no effect: no lines are read. Leave it out.")
+    if options.count is not None and options.attention_maps is not None:
+        raise UserError(
+            f"--attention-maps draws lines that are read, and --count={options.count} generates sentences. Leave one of "
+            f"them out."
+        )
 
 
 def export(run: Any, options: argparse.Namespace, files: Sequence[str]) -> None:
@@ -235,6 +248,7 @@ def export(run: Any, options: argparse.Namespace, files: Sequence[str]) -> None:
     """
     others = [*files, *(flag(name) for name in given_options(options) if name != "export")]
     others += ["--max-tokens"] if options.max_tokens is not None else []
+    others += ["--precision"] if options.precision != "auto" else []
     if others:
         raise UserError(f"--export={options.export} translates no text. Leave out {' '.join(others)}.")
     run.export(options.export)

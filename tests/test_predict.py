@@ -8,10 +8,11 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from demo_models import demo
+from demo_models import demo, demo_with
 from matplotlib.figure import Figure
 
 import seq2seq_lab
@@ -21,6 +22,7 @@ from seq2seq_lab.api import Translation
 from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.shades import shade_matrix
+from seq2seq_lab.tasks.loaded import Loaded
 
 SETTINGS = [
     *("dataset.train=300", "dataset.validation=10", "dataset.test=10", "dataset.test_compositional=0"),
@@ -269,6 +271,36 @@ def test_settings_of_an_evaluation_are_refused(
     status, out, err = translated(monkeypatch, capsys, b"the king sleeps.\n", "demo", change)
     assert (status, out) == (2, [])
     assert f"{change} has no effect on predict" in err
+
+
+def test_options_without_effect_are_refused(tmp_path: Path) -> None:
+    def error(run: object, *words: str) -> str:
+        options = predict.parser().parse_intermixed_args(["RUN", *words])
+        with pytest.raises(UserError) as raised:
+            predict.refuse_options(run, options, options.inputs)
+        return str(raised.value)
+
+    plain = demo_with("plain", "none")
+    for option in ("--weights", "--attention=a.png", "--alignments", "--replace-unknown"):
+        expected = f"{option.partition('=')[0]}: the model of {plain.folder} has no attention"
+        assert error(plain, option).startswith(expected)
+    names = frozenset({"count", "attention_maps"})
+    generator = SimpleNamespace(options=names, attends=True, reads="lines")
+    assert "--attention-maps draws lines" in error(generator, "--count=1", "--attention-maps=a.png")
+    assert error(generator, "--count=1", "--max-tokens=2").startswith("--max-tokens=2 has no effect")
+    images = SimpleNamespace(options=names, attends=True, reads="files")
+    assert error(images, "--max-tokens=2", "a.png").startswith("--max-tokens=2 has no effect")
+    with pytest.raises(SystemExit):
+        predict.main(["demo", f"--export={tmp_path / 'a'}", "--precision=bf16"])
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_run_that_cannot_be_in_an_ensemble_is_named() -> None:
+    other = Loaded.__new__(Loaded)
+    object.__setattr__(other, "folder", Path("names"))
+    object.__setattr__(other, "task", object())
+    with pytest.raises(UserError, match="names is a run of object, which cannot be part of an ensemble"):
+        seq2seq_lab.ensemble([demo(), other])
 
 
 def test_pictures(

@@ -183,6 +183,11 @@ class Loaded(OneInput):
         """The number of tokens above which `python -m seq2seq_lab.predict` refuses a line, unless an option allows it."""
         return LONGEST_INPUT
 
+    @property
+    def attends(self) -> bool:
+        """Whether the predictions have weights to show."""
+        return True
+
     def check_input(self, line: str, where: str, longest: int) -> None:
         """Refuse a line that the model cannot read, or that has more tokens than `longest`.
 

@@ -33,6 +33,12 @@ class LoadedCaptioner(Loaded):
 
     ask = staticmethod(ask_image)
 
+    @property
+    def attends(self) -> bool:
+        """See `Loaded.attends`."""
+        attends: bool = self.model.attends
+        return attends
+
     def nbest(self, inputs: Sequence[str | Path], first: int = 0) -> list[list[Caption]]:
         """Return all captions of each image that the search returns, the best first.
 

@@ -144,6 +144,12 @@ class LoadedTranslation(Loaded):
         attends = not {"alignments", "weights", "attention"}.isdisjoint(given)
         return {"with_attention": attends, "replace_unknown": "replace_unknown" in given}
 
+    @property
+    def attends(self) -> bool:
+        """See `Loaded.attends`."""
+        attends: bool = self.model.attends
+        return attends
+
     def nbest(
         self,
         inputs: Sequence[str],
@@ -410,6 +416,13 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
     Raises:
         UserError: the list is empty, contains anything but runs of translation, or the vocabularies differ.
     """
+    given = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else []
+    for run in given:
+        if isinstance(run, Loaded) and not isinstance(run, LoadedTranslation):
+            raise UserError(
+                f"{run.folder} is a run of {type(run.task).__name__}, which cannot be part of an ensemble. Give runs of "
+                f"translation or dialogue only."
+            )
     if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, LoadedTranslation) for run in runs):
         raise UserError(
             "ensemble takes a list of runs of translation that are open. Write "
