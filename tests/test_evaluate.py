@@ -1,6 +1,7 @@
 """A trained run scored again: the scores equal those of the run and of sacreBLEU's command line; other searches."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from demo_models import DATA
 from rewriting import rewrite
 
 import seq2seq_lab
@@ -20,6 +22,8 @@ from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
+from seq2seq_lab.launching import evaluation
+from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.training.threads import restored_threads
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -378,6 +382,21 @@ def test_runs_of_every_task_are_scored_again(settings: tuple[str, ...], tmp_path
         elif not name.endswith("worst_outputs"):
             assert again[name] == result[name], name
     assert result["test/examples"] == again["test/examples"]
+
+
+def test_a_metric_that_is_not_finite_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = {
+        "name": "wrong",
+        "label": "wrong",
+        "value": lambda self, totals_K: math.nan,
+        "__module__": "own",
+    }
+    wrong = type("Wrong", (ExactMatch,), members)()
+    monkeypatch.setattr(evaluation, "build_metrics", lambda config: [wrong])
+    seq2seq_lab.load("demo", changes=DATA).evaluate(output=tmp_path / "scored")
+    assert caplog.text.count("The metric wrong is not finite (nan)") == 1
 
 
 def test_an_option_that_the_task_does_not_have_is_refused(

@@ -90,6 +90,7 @@ def score(
     folder = make_numbered_folder(parent) if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, origin)
+    run_report.warn_of_values([evaluation for _, evaluation in evaluations], set())
     scores, _ = run_report.report_evaluations(
         task, evaluations, declared, folder=folder, tracker=Trackers(()), step=0
     )

@@ -88,7 +88,7 @@ class RunReport:
 
     def validation(self, evaluation: Any, step: int) -> None:
         """Log the metrics of a validation and show them on one line."""
-        self._warn_of_values([evaluation])
+        warn_of_values([evaluation], self.warned)
         self.tracker.log_metrics(evaluation.values, step)
         log.info(
             "Validation at step %s: %s",
@@ -102,7 +102,7 @@ class RunReport:
 
     def end(self, evaluations: Sequence[Any], step: int) -> dict[str, Any]:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
-        self._warn_of_values(evaluations)
+        warn_of_values(evaluations, self.warned)
         pairs = list(zip(self.splits, evaluations, strict=True))
         result, self.lines = report_evaluations(
             self.task, pairs, self.declared, folder=self.folder, tracker=self.tracker, step=step
@@ -113,19 +113,6 @@ class RunReport:
         plots.save_for_print(curves, self.folder / "curves.png")
         return result
 
-    def _warn_of_values(self, evaluations: Sequence[Any]) -> None:
-        """Log a warning, once per run, for each metric that is not finite although it is defined."""
-        for evaluation in evaluations:
-            for name in evaluation.measurement.not_finite:
-                if name not in self.warned:
-                    self.warned.add(name)
-                    log.warning(
-                        "The metric %s is not finite (%s). Correct its method value. If it is undefined for some sums of "
-                        "rows, let its method is_defined return false for them.",
-                        name,
-                        evaluation.measurement.values[name],
-                    )
-
     def log_result(self, result: Mapping[str, Any], best: Path, run_id: str | None) -> None:
         """Log the summary of a run, and its best checkpoint with the files that open it."""
         files = [best, *(self.folder / name for name in (*self.task.files, *RECORDS))]
@@ -133,6 +120,24 @@ class RunReport:
         with logger_errors():
             self.tracker.log_artifact(f"checkpoint-{run_id}", "model", files, about)
             self.tracker.record_summary(_summary(result))
+
+
+def warn_of_values(evaluations: Sequence[Any], warned: set[str]) -> None:
+    """Log a warning for each metric that is not finite although it is defined.
+
+    Args:
+        warned: the names of the metrics that there was a warning for, to which the new ones are added.
+    """
+    for evaluation in evaluations:
+        for name in evaluation.measurement.not_finite:
+            if name not in warned:
+                warned.add(name)
+                log.warning(
+                    "The metric %s is not finite (%s). Correct its method value. If it is undefined for some sums of "
+                    "rows, let its method is_defined return false for them.",
+                    name,
+                    evaluation.measurement.values[name],
+                )
 
 
 def _best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
