@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seq2seq_lab import api
 from seq2seq_lab.config.run_folders import named_folder
-from seq2seq_lab.errors import Parser, print_visible, report_errors, require
+from seq2seq_lab.errors import Parser, output_file, output_folder, print_visible, report_errors, require
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, figures, page, table_files, workspace
 from seq2seq_lab.streams import optional_output
@@ -122,8 +122,10 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="for --attention: the folder of the custom components of the runs; its Python files are executed",
     )
-    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
-    arguments.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (booktabs)")
+    arguments.add_argument("--csv", type=output_file, metavar="FILE", help="write the table as CSV")
+    arguments.add_argument(
+        "--latex", type=output_file, metavar="FILE", help="write the table as LaTeX (booktabs)"
+    )
     arguments.add_argument(
         "--latex-columns",
         metavar="NAME,NAME",
@@ -142,13 +144,13 @@ def parser() -> Parser:
     )
     arguments.add_argument(
         "--html",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="write a page with curves, metrics by group of examples, outputs and attention",
     )
     arguments.add_argument(
         "--figures",
-        type=Path,
+        type=output_folder,
         metavar="FOLDER",
         help="write curves and metrics by group of examples as PDF, for print",
     )

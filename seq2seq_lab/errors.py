@@ -129,6 +129,32 @@ class Parser(argparse.ArgumentParser):
                 require(used, flag(name), value, f"only with {flag(needed)}")
 
 
+def output_file(text: str) -> Path:
+    """Return the path of a file to write, as the type of an option: the program refuses a folder before it computes.
+
+    Raises:
+        argparse.ArgumentTypeError: it is a folder, or below a file.
+    """
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder. Give the path of a file")
+    output_folder(str(path.parent))
+    return path
+
+
+def output_folder(text: str) -> Path:
+    """Return the path of a folder to write, as the type of an option; see `output_file`.
+
+    Raises:
+        argparse.ArgumentTypeError: it is a file, or below one.
+    """
+    path = Path(text)
+    nearest = next((one for one in (path, *path.parents) if one.exists()), Path())
+    if not nearest.is_dir():
+        raise argparse.ArgumentTypeError(f"{nearest} is a file, not a folder. Choose another path")
+    return path
+
+
 @contextlib.contextmanager
 def storage_errors(folder: Path | None = None) -> Iterator[None]:
     """Raise `UserError` in place of an `OSError` about a full disk, or a file or folder that must not be written or read.

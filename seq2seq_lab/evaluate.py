@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, output_folder, report_errors
 from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--output",
-        type=Path,
+        type=output_folder,
         metavar="FOLDER",
         help="write to this folder (default: evaluations/NUMBER in the run folder)",
     )

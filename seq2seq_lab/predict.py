@@ -12,7 +12,18 @@ from typing import Any
 from seq2seq_lab.config.run_folder import SCORED
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import ISOLATES, LINES, Parser, UserError, flag, print_visible, report_errors, require
+from seq2seq_lab.errors import (
+    ISOLATES,
+    LINES,
+    Parser,
+    UserError,
+    flag,
+    output_file,
+    output_folder,
+    print_visible,
+    report_errors,
+    require,
+)
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
 from seq2seq_lab.runtime.console import print_prose
@@ -93,7 +104,7 @@ def parser() -> Parser:
     )
     arguments.add_argument(
         "--attention",
-        type=Path,
+        type=output_file,
         metavar="FILE.png",
         help="draw the attention, one picture per input (also .pdf, .svg)",
     )
@@ -121,14 +132,14 @@ def add_translation(arguments: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--attention-maps",
-        type=Path,
+        type=output_file,
         metavar="FILE.png",
         help="draw the attention of every layer and head of a Transformer as FILE.encoder.png, FILE.decoder.png and "
         "FILE.cross.png, for each line; of a language model as FILE.decoder.png",
     )
     group.add_argument(
         "--export",
-        type=Path,
+        type=output_folder,
         metavar="FOLDER",
         help="instead of translating, write the weights, the vocabulary and a program of plain PyTorch that translates with "
         "them to a new folder; for models such as the default one",

@@ -12,7 +12,7 @@ from typing import Any
 
 from seq2seq_lab.config.run_folder import SCORED, read_result
 from seq2seq_lab.config.run_folders import named_folder
-from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
+from seq2seq_lab.errors import Parser, UserError, output_file, output_folder, print_visible, report_errors
 from seq2seq_lab.launching.listing import (
     HEADS,
     STATUSES,
@@ -77,7 +77,7 @@ def parser() -> Parser:
     )
     arguments.add_argument(
         "--animate",
-        type=Path,
+        type=output_file,
         metavar="FILE.gif",
         help="draw the attention of a sample from before the first step to the end of one run",
     )
@@ -95,7 +95,7 @@ def parser() -> Parser:
     )
     group.add_argument(
         "--output",
-        type=Path,
+        type=output_folder,
         metavar="FOLDER",
         help="write the new run to this folder (default: reproductions/NUMBER in the run folder)",
     )

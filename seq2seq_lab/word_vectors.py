@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.data.analogies import Analogy, generated_analogies, pairs_of, read_analogies
 from seq2seq_lab.data.local_files import find_file
-from seq2seq_lab.errors import Parser, UserError, did_you_mean, print_visible, report_errors, require
+from seq2seq_lab.errors import (
+    Parser,
+    UserError,
+    did_you_mean,
+    output_file,
+    print_visible,
+    report_errors,
+    require,
+)
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.analogies import SectionScore, score_analogies, spelling, summaries
 from seq2seq_lab.runtime.tables import print_table
@@ -39,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise UserError(
                 f"Nothing to do with {options.file}. Add --train, --nearest, --analogy, --analogies or --picture."
             )
+        if options.picture:
+            from seq2seq_lab.plots import picture_format
+
+            picture_format(options.picture)
         if options.train:
             train(options)
         if asked:
@@ -101,7 +113,10 @@ def parser() -> Parser:
         "--count", type=int, default=5, help="words to print for each question (default: 5)"
     )
     arguments.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="draw words in two dimensions (principal components)"
+        "--picture",
+        type=output_file,
+        metavar="FILE.png",
+        help="draw words in two dimensions (principal components)",
     )
     arguments.add_argument(
         "--words",

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import command_line
@@ -11,13 +12,15 @@ from malformed_runs import ESCAPE, MALFORMED, write_malformed
 from programs import compare, runs
 from rewriting import rewrite
 
-from seq2seq_lab import api, evaluate
+from seq2seq_lab import api, evaluate, predict, word_vectors
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
 from seq2seq_lab.config.run_folder import cover
 from seq2seq_lab.errors import UserError, print_visible, visible
 from seq2seq_lab.files import read_json_object, sha256
 from seq2seq_lab.launching import reproduction
+from seq2seq_lab.lesson import __main__ as lesson
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.training import checkpoint
 
@@ -330,6 +333,46 @@ def test_the_list_of_runs_may_be_impossible_to_write(
     foreign.remember(run)
     assert "list of your runs" in caplog.text
     assert not foreign.is_own(run)
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "kind"),
+    [
+        *((compare.main, ["RUN", option], "file") for option in ("--csv", "--latex", "--html")),
+        (compare.main, ["RUN", "--figures"], "folder"),
+        *((predict.main, ["RUN", option], "file") for option in ("--attention", "--attention-maps")),
+        (predict.main, ["RUN", "--export"], "folder"),
+        (evaluate.main, ["RUN", "--output"], "folder"),
+        (runs.main, ["RUN", "--animate"], "file"),
+        (runs.main, ["RUN", "--reproduce", "--output"], "folder"),
+        (word_vectors.main, ["FILE", "--picture"], "file"),
+        *((analyze.main, [question, "RUN", "--html"], "file") for question in ("attribute", "intervene")),
+        (analyze.main, ["attribute", "RUN", "--pictures"], "folder"),
+        (lesson.main, ["check", "FILE", "--results"], "file"),
+        (lesson.main, ["start", "1", "--output"], "folder"),
+        (lesson.main, ["grade", "FOLDER", "--output"], "folder"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused_at_once(
+    program: Callable[[list[str]], None],
+    line: list[str],
+    kind: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.png").mkdir()
+    wrong = {
+        "file": {"folder.png": "is a folder", "file/a.png": "is a file"},
+        "folder": {"file": "is a file", "file/a": "is a file"},
+    }
+    for name, problem in wrong[kind].items():
+        with pytest.raises(SystemExit) as end:
+            program([*line, str(tmp_path / name)])
+        assert end.value.code == 2
+        error = capsys.readouterr().err
+        assert f"argument {line[-1]}: " in error
+        assert problem in error
 
 
 def test_control_characters_are_visible_at_a_terminal_only(capfd: pytest.CaptureFixture[str]) -> None:

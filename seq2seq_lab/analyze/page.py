@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.errors import print_visible
+from seq2seq_lab.errors import output_file, output_folder, print_visible
 from seq2seq_lab.runtime.tables import TextTable
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class Drawing:
 def add_pictures(arguments: argparse.ArgumentParser, what: str) -> None:
     """Add the options for pictures."""
     arguments.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help=f"draw {what} in this folder, as PNG and PDF"
+        "--pictures", type=output_folder, metavar="FOLDER", help=f"draw {what} in this folder, as PNG and PDF"
     )
     arguments.add_argument(
         "--html",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="write a page with the tables and as many of the pictures as fit in 1 MB",
     )

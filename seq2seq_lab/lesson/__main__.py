@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seq2seq_lab.errors import Parser, UserError, did_you_mean, report_errors
+from seq2seq_lab.errors import Parser, UserError, did_you_mean, output_file, output_folder, report_errors
 from seq2seq_lab.lesson.exercises import NAMES
 from seq2seq_lab.streams import optional_output
 
@@ -38,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
         "start", help=about, description=f"{about[0].upper()}{about[1:]}: {listed}."
     )
     command.add_argument("exercise", metavar="N", help="number or name of the exercise")
-    command.add_argument("--output", type=Path, default=Path(), metavar="FOLDER", help="default: this folder")
+    command.add_argument(
+        "--output", type=output_folder, default=Path(), metavar="FOLDER", help="default: this folder"
+    )
     command.add_argument(
         "--student",
         default="",
@@ -54,7 +56,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
     command.add_argument("--student", metavar="ID", help="default: STUDENT in the file")
     command.add_argument(
-        "--results", type=Path, metavar="FILE", help="also add a line of JSON for each property to this file"
+        "--results",
+        type=output_file,
+        metavar="FILE",
+        help="also add a line of JSON for each property to this file",
     )
     command.set_defaults(run=check)
 
@@ -75,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--output",
-        type=Path,
+        type=output_folder,
         default=Path("grades"),
         metavar="FOLDER",
         help="a new folder for points.json and, for each submission, Gradescope's results.json (default: grades)",

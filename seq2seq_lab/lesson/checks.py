@@ -59,6 +59,8 @@ def check_files(paths: Sequence[Path], student_id: str | None, results: Path | N
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path} is not a file. Give a notebook or a Python file with the solution.")
+    if results is not None:
+        results.parent.mkdir(parents=True, exist_ok=True)
     failed, found = 0, False
     functions: list[str] = []
     for path in paths:
