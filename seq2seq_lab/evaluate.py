@@ -174,8 +174,8 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     facts = [
         *((f"{label} signature", text) for label, text in score_tables.signatures(scores, everything=True)),
         ("checkpoint", run.checkpoint),
-        ("written to", str(folder)),
-        ("page", str(write_run_page(folder, compare_commands(run.folder, folder)))),
+        ("written to", folder),
+        ("page", write_run_page(folder, compare_commands(run.folder, folder))),
     ]
     console.print_and_log(console.closing_summary(score_tables.score_tables(scores), facts, {}))
 

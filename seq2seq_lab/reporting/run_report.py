@@ -237,7 +237,7 @@ def print_result(
     shown = folder.relative_to(cwd) if is_below else folder
     words = next_commands(commands, folder, shown)
     write_run_page(folder, words)
-    facts = [("page", str(shown / FILE))]
+    facts: list[tuple[str, str | Path]] = [("page", shown / FILE)]
     if url:
         facts.append(("W&B", url))
     elif sync is not None:

@@ -168,12 +168,15 @@ def setup_logging(run_log: Path) -> Iterator[None]:
 
 
 def closing_summary(
-    tables: Sequence[RenderableType], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
+    tables: Sequence[RenderableType],
+    facts: Sequence[tuple[str, str | Path]],
+    commands: Mapping[str, Sequence[str]],
 ) -> Group:
     """Return the output at the end of a program: tables, facts in two columns, and commands to copy.
 
     Args:
-        facts: (label, text); a fact with an empty label starts at the left margin.
+        facts: (label, text or path); a fact with an empty label starts at the left margin. At a terminal a text is broken
+            between words, a path is not, and what is too long for the place beside its label is below it.
         commands: the words of each command, quoted for a shell, by purpose.
     """
     width = max((cell_len(label) for label, _ in facts), default=0)
@@ -181,8 +184,12 @@ def closing_summary(
     for label, text in facts:
         margin = f"{set_cell_size(label, width)}  " if label else ""
         room = console().width - cell_len(margin) if console().is_interactive else sys.maxsize
-        first, *others = fill(text.split(" "), room)
-        lines += [margin + first, *(" " * cell_len(margin) + line for line in others)]
+        first, *others = [str(text)] if isinstance(text, Path) else fill(text.split(" "), room)
+        if margin and cell_len(first) > room:
+            lines += [label, f"  {first}"]
+        else:
+            lines.append(margin + first)
+        lines += [" " * cell_len(margin) + line for line in others]
     for purpose, words in commands.items():
         line = f"{' '.join(words)}  # {purpose}"
         fits = cell_len(line) <= console().width

@@ -122,6 +122,18 @@ def test_the_closing_summary_has_tables_facts_and_commands(
     assert "only in the log" not in out.getvalue()
 
 
+def test_a_path_is_one_line_and_what_is_too_long_is_below_its_label(
+    screen: Callable[[bool], io.StringIO],
+) -> None:
+    out = screen(True)
+    path, signature = Path("a b/" + "c " * 60 + "d"), "nrefs:1|" + "x" * 80
+    facts = [("of lowercased tokens", signature), ("written to", path), ("about", "word " * 30)]
+    console.console().print(console.closing_summary([], facts, {}), soft_wrap=True)
+    lines = out.getvalue().splitlines()
+    assert lines[:4] == ["of lowercased tokens", f"  {signature}", "written to", f"  {path}"]
+    assert len(lines) == 6
+
+
 def test_a_command_is_continued_between_its_words() -> None:
     folder = "outputs/2026-11-22/16-08-21-123456"
     assert console.wrap_command(["python", "-m", "seq2seq_lab.evaluate", folder, "search=beam"]) == [
