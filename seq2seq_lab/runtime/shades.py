@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group
 from rich.text import Text
 
@@ -16,6 +16,10 @@ from seq2seq_lab.runtime.direction import (
 )
 
 SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
+LONGEST_WORD, LAST = (
+    30,
+    3,
+)  # columns of a word, and its last characters, which may be a mark of an unknown word
 LEGEND = (0.0, 0.25, 0.5, 0.75, 1.0)  # the weights whose shades pictures and pages explain
 
 
@@ -41,6 +45,15 @@ def shade(weight: float, word: str) -> str:
     return next((shade for least, shade in SHADES if weight >= least), "?") * cell_len(word)
 
 
+def shown_word(word: str) -> str:
+    """Return a word with control characters as escapes; of a long one the middle is cut out."""
+    text = visible_line(word)
+    if cell_len(text) <= LONGEST_WORD:
+        return text
+    last = text[-LAST:]
+    return f"{set_cell_size(text, LONGEST_WORD - 1 - cell_len(last))}…{last}"
+
+
 def legend(scale: str) -> str:
     """Return a line that explains the shades: `scale` is what the weights are."""
     least = ", ".join(f"{shade} from {least:g}" for least, shade in reversed(SHADES))
@@ -61,7 +74,7 @@ def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
 def shade_words(words: Sequence[str], weights: Sequence[float]) -> list[str]:
     """Return lines of words that fit the terminal, each with a line of their shades below it."""
     of_text, lines = direction_of_words(words), []
-    words = [visible_line(word) for word in words]
+    words = [shown_word(word) for word in words]
     for line in _lines_of(words):
         placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
         row = " ".join(isolate(words[i]) for i in placed)
@@ -103,7 +116,7 @@ def shade_matrix(
         weights: a row of weights per word of `rows`.
         marked: the (column, row) cells to put in brackets.
     """
-    heads, names = [visible_line(word) for word in columns], [visible_line(word) for word in rows]
+    heads, names = [shown_word(word) for word in columns], [shown_word(word) for word in rows]
     order = slice(None, None, -1 if direction_of_words(columns) == "rtl" else 1)
     left, lines = max(map(cell_len, names), default=0), []
     weights_RC = [[*row] for row in weights]

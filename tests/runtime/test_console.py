@@ -393,5 +393,16 @@ def test_lines_of_shades_fit_on_the_console() -> None:
     assert [cell_len(line) for line in lines[:-1:2]] == [cell_len(line) for line in lines[1::2]]
 
 
+def test_a_long_word_is_cut_in_a_matrix_and_in_lines() -> None:
+    for word in ("x" * 500 + "⁇", "书" * 300 + "⁇"):
+        head, row = shades.shade_matrix(["a", word], ["b" * 500], [[0.0, 1.0]])
+        assert cell_len(head) == cell_len(row) <= 100
+        assert head.endswith(f"{word[-3:-1]}⁇")
+        assert "…" in head
+        assert "…" in row
+        shown, below = shades.shade_words([word], [0.5])
+        assert cell_len(shown) == cell_len(below) <= shades.LONGEST_WORD
+
+
 def test_the_shade_of_a_weight_that_is_not_a_number_is_a_question_mark() -> None:
     assert shades.shade(float("nan"), "ab") == "??"
