@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -296,7 +297,7 @@ def test_options_without_effect_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_cannot_be_in_an_ensemble_is_named() -> None:
-    other = Loaded.__new__(Loaded)
+    other: Any = Loaded.__new__(Loaded)
     object.__setattr__(other, "folder", Path("names"))
     object.__setattr__(other, "task", object())
     with pytest.raises(UserError, match="names is a run of object, which cannot be part of an ensemble"):

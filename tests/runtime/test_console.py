@@ -127,7 +127,8 @@ def test_a_path_is_one_line_and_what_is_too_long_is_below_its_label(
 ) -> None:
     out = screen(True)
     path, signature = Path("a b/" + "c " * 60 + "d"), "nrefs:1|" + "x" * 80
-    facts = [("of lowercased tokens", signature), ("written to", path), ("about", "word " * 30)]
+    facts: list[tuple[str, str | Path]] = [("of lowercased tokens", signature), ("written to", path)]
+    facts.append(("about", "word " * 30))
     console.console().print(console.closing_summary([], facts, {}), soft_wrap=True)
     lines = out.getvalue().splitlines()
     assert lines[:4] == ["of lowercased tokens", f"  {signature}", "written to", f"  {path}"]

@@ -416,17 +416,15 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
     Raises:
         UserError: the list is empty, contains anything but runs of translation, or the vocabularies differ.
     """
-    given = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else []
-    for run in given:
-        if isinstance(run, Loaded) and not isinstance(run, LoadedTranslation):
-            raise UserError(
-                f"{run.folder} is a run of {type(run.task).__name__}, which cannot be part of an ensemble. Give runs of "
-                f"translation or dialogue only."
-            )
-    if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, LoadedTranslation) for run in runs):
+    if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, Loaded) for run in runs):
         raise UserError(
             "ensemble takes a list of runs of translation that are open. Write "
             "ensemble([seq2seq_lab.load(FOLDER), seq2seq_lab.load(OTHER_FOLDER)])."
+        )
+    if wrong := [run for run in runs if not isinstance(run, LoadedTranslation)]:
+        raise UserError(
+            f"{wrong[0].folder} is a run of {type(wrong[0].task).__name__}, which cannot be part of an ensemble. Give runs "
+            f"of translation or dialogue only."
         )
     if not runs:
         raise UserError("ensemble: no runs. Give one or more, as returned by `load`.")
