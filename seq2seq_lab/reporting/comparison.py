@@ -82,7 +82,7 @@ class Table:
         comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
         model_comparisons: the number of comparisons that `Line.p_models` is corrected for.
         margin: within which two lines count as equal, in the unit of the metric; None if this is not tested.
-        chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
+        named: the baseline that the user named; None for the best line that can be tested.
         warnings: differences between the runs other than their settings.
         pairs: the differences of all pairs of lines, the better one first; p is corrected for all of them.
         skipped: the folders that were left out, with the reasons.
@@ -96,7 +96,7 @@ class Table:
     comparisons: int
     model_comparisons: int
     margin: float | None
-    chosen: bool
+    named: Group | None
     warnings: tuple[str, ...]
     pairs: dict[Pair, GroupDifference]
     skipped: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ def compare(
         comparisons=comparisons,
         model_comparisons=model_comparisons,
         margin=margin,
-        chosen=baseline is not None,
+        named=base,
         warnings=(
             *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
             *differing(ordered, metric),
@@ -440,12 +440,28 @@ def note(table: Table) -> str:
         ]
     )
     if not table.bases:
-        return (
-            f"{means} No p: no two lines have several runs with statistics of {table.label} on the same test examples. "
-            "To compare two models, not their settings: --p-of-median-runs."
+        return " ".join(
+            [means, *untested(table), "To compare two models, not their settings: --p-of-median-runs."]
         )
     from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
-    return " ".join([f"{means} {table.label} differences from {from_base}.", *difference_notes(table)])
+    notes = (*difference_notes(table), *untested(table))
+    return " ".join([f"{means} {table.label} differences from {from_base}.", *notes])
+
+
+def untested(table: Table) -> Iterator[str]:
+    """Yield the reason why differences are not tested, and that `Table.margin` then has no effect."""
+    statistics_of = f"statistics of {table.label} on the same test examples"
+    if table.named is not None and len(table.named.runs) < LEAST_TESTED:
+        count = len(table.named.runs)
+        reason = f"the baseline {table.named.label} has {count} run{'s' * (count > 1)}, and a test needs {LEAST_TESTED}"
+    elif table.named is not None:
+        reason = f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {statistics_of}"
+    else:
+        reason = f"no two lines have {LEAST_TESTED} or more runs, all with {statistics_of}"
+    if P_SEEDS not in table.tests:
+        yield f"No {P_SEEDS}: {reason}."
+        if table.margin is not None:
+            yield f"Equality within ±{table.margin} is not tested for the same reason."
 
 
 def shared_signature(table: Table) -> str:
@@ -460,7 +476,7 @@ def difference_notes(table: Table) -> Iterator[str]:
     def correction(count: int) -> str:
         if count == 1:
             return "one comparison, not corrected"
-        if table.chosen:
+        if table.named is not None:
             return f"Holm-corrected for {count} comparisons with the baseline"
         return f"Holm-corrected for all {count} pairs of lines with the same test set"
 

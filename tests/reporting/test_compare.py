@@ -483,6 +483,22 @@ def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path
     assert alone.tests == ()
 
 
+def test_the_note_states_why_nothing_is_tested(study: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "single", "dot", 1, 0.95)
+    for name, seed in (("additive", 1), ("additive", 2), ("none", 1), ("none", 2)):
+        shutil.copytree(study / f"{name}{seed}", tmp_path / f"{name}{seed}")
+    folders = [study, tmp_path / "single"]
+    alone = comparison.note(comparison.compare_folders(folders, baseline="dot", margin=1.0))
+    assert "the baseline attention=dot has 1 run, and a test needs 3" in alone
+    assert "Equality within ±1.0 is not tested" in alone
+    tested = comparison.note(comparison.compare_folders(folders, baseline="none", margin=1.0))
+    assert "No p" not in tested
+    assert "not tested" not in tested
+    few = comparison.note(comparison.compare_folders([tmp_path], margin=1.0))
+    assert "no two lines have 3 or more runs" in few
+    assert "Equality within ±1.0 is not tested" in few
+
+
 def test_lines_are_equal_within_a_margin(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
