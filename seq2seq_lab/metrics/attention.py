@@ -177,7 +177,7 @@ class MeasuredAttention(Protocol):
 
 
 class AttentionMeasure(Metric):
-    """A ratio of two sums of `COLUMNS`.
+    """A ratio of two sums of `COLUMNS`. It describes the attention: neither direction is better.
 
     Args:
         name: of the metric, after `attention_`.
@@ -186,12 +186,10 @@ class AttentionMeasure(Metric):
         largest: the largest value; None if there is none.
     """
 
-    format, shown, compared, confidence = ".3f", False, False, True
+    higher_is_better, format, shown, compared, confidence = None, ".3f", False, False, True
 
-    def __init__(
-        self, name: str, label: str, sums: tuple[str, str], higher_is_better: bool, largest: float | None = 1
-    ) -> None:
-        self.name, self.label, self.higher_is_better = f"attention_{name}", label, higher_is_better
+    def __init__(self, name: str, label: str, sums: tuple[str, str], largest: float | None = 1) -> None:
+        self.name, self.label = f"attention_{name}", label
         self._columns = [COLUMNS.index(one) for one in sums]
         self.limits = None if largest is None else (0.0, largest)
 
@@ -220,17 +218,17 @@ class AttentionMeasure(Metric):
 
 
 ATTENTION_MEASURES = (
-    AttentionMeasure("entropy", "attention entropy", ("entropy", "tokens"), False, None),
-    AttentionMeasure("entropy_relative", "relative attention entropy", ("relative_entropy", "tokens"), False),
-    AttentionMeasure("effective_words", "words attended to", ("effective_words", "tokens"), False, None),
-    AttentionMeasure("sharpness", "largest attention weight", ("sharpness", "tokens"), True),
-    AttentionMeasure("unused", "source words unused by attention", ("unused", "source_words"), False),
+    AttentionMeasure("entropy", "attention entropy", ("entropy", "tokens"), None),
+    AttentionMeasure("entropy_relative", "relative attention entropy", ("relative_entropy", "tokens")),
+    AttentionMeasure("effective_words", "words attended to", ("effective_words", "tokens"), None),
+    AttentionMeasure("sharpness", "largest attention weight", ("sharpness", "tokens")),
+    AttentionMeasure("unused", "source words unused by attention", ("unused", "source_words")),
     AttentionMeasure(
-        "coverage_error", "coverage error of attention", ("coverage_error", "source_words"), False, None
+        "coverage_error", "coverage error of attention", ("coverage_error", "source_words"), None
     ),
-    AttentionMeasure("monotonicity", "monotonicity of attention", ("forward", "steps"), True),
-    AttentionMeasure("tau", "rank correlation of attention", ("tau", "tau_defined"), True, None),
-    AttentionMeasure("mass_sos", "attention to <sos>", ("sos", "tokens"), False),
-    AttentionMeasure("mass_eos", "attention to <eos>", ("eos", "tokens"), False),
-    AttentionMeasure("mass_punctuation", "attention to punctuation", ("punctuation", "tokens"), False),
+    AttentionMeasure("monotonicity", "monotonicity of attention", ("forward", "steps")),
+    AttentionMeasure("tau", "rank correlation of attention", ("tau", "tau_defined"), None),
+    AttentionMeasure("mass_sos", "attention to <sos>", ("sos", "tokens")),
+    AttentionMeasure("mass_eos", "attention to <eos>", ("eos", "tokens")),
+    AttentionMeasure("mass_punctuation", "attention to punctuation", ("punctuation", "tokens")),
 )

@@ -26,6 +26,11 @@ When = Literal["validation", "final"]
 # Formats of numbers in a `result.json`, whose widths and digits are bounded.
 FORMAT = re.compile(r"(.?[<>=^])?[+ -]?#?\d{0,2}[,_]?(\.\d{1,2})?[eEfFgG%]?")
 LARGEST = 1e300  # of a number in a `result.json`
+ATTRIBUTES = (  # that a metric has to set, with their types
+    ("name", str, "a text"),
+    ("label", str, "a text"),
+    ("higher_is_better", bool | None, "True, False, or None if neither direction is better"),
+)
 
 Kind = TypeVar("Kind")
 
@@ -39,7 +44,9 @@ class Metric(ABC):
     Attributes:
         name: its key in `result.json` and W&B, after the prefix of the split: `bleu` in `test/bleu`.
         label: its name in tables and pictures.
-        higher_is_better: whether a greater value is better.
+        higher_is_better: whether a greater value is better; None if neither direction is, as for a ratio whose best value is
+            1. No value of such a metric counts as the best. It is no primary metric, and is monitored only if
+            `trainer.monitor_mode` has a direction.
         format: the format specification of a value, as in `format(value, ".2f")`.
         when: `validation`: computed at each validation; `final`: only in the final evaluation, unless it is monitored.
         confidence: whether the final evaluation adds a 95% confidence interval.
@@ -57,7 +64,7 @@ class Metric(ABC):
 
     name: str
     label: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     format: str = ".2f"
     when: When = "validation"
     confidence: bool = False
@@ -101,7 +108,8 @@ class Metric(ABC):
 class Share(Metric):
     """A share of things, from rows of two numbers: those that count, and all of them."""
 
-    higher_is_better, format, limits, confidence = True, ".1%", (0.0, 1.0), True
+    higher_is_better: bool | None = True
+    format, limits, confidence = ".1%", (0.0, 1.0), True
 
     def is_defined(self, totals_K: Array) -> bool:
         """See `Metric.is_defined`."""
@@ -150,7 +158,7 @@ class Declaration:
     """
 
     label: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     format: str
     shown: bool
     compared: bool
@@ -243,8 +251,12 @@ class Declarations:
         return declared
 
     def directions(self) -> dict[str, Literal["max", "min"]]:
-        """Return `max` or `min` for each metric: the direction of better values."""
-        return {name: "max" if one.higher_is_better else "min" for name, one in self.metrics.items()}
+        """Return `max` or `min`, the direction of better values, for each metric that has one."""
+        return {
+            name: "max" if one.higher_is_better else "min"
+            for name, one in self.metrics.items()
+            if one.higher_is_better is not None
+        }
 
 
 def _recorded(entry: Any, key: str, kind: type[Kind]) -> Kind:
@@ -290,11 +302,9 @@ def _check(metrics: Sequence[Metric], primary: str) -> None:
     seen: set[str] = set()
     for metric in metrics:
         where = f"{type(metric).__module__}.{type(metric).__qualname__}"
-        for attribute, kind in (("name", str), ("label", str), ("higher_is_better", bool)):
-            if not isinstance(value := getattr(metric, attribute, None), kind):
-                raise UserError(
-                    f"metric {where}: {attribute}={value}. Set it to a value of type {kind.__name__}."
-                )
+        for attribute, kind, remedy in ATTRIBUTES:
+            if not isinstance(value := getattr(metric, attribute, "missing"), kind):
+                raise UserError(f"metric {where}: {attribute}={value}. Set it to {remedy}.")
         try:
             format(0.5, metric.format)
         except ValueError as error:
@@ -333,6 +343,11 @@ def _check(metrics: Sequence[Metric], primary: str) -> None:
                 f"Metrics: {', '.join(sorted(seen))}."
             )
     assert primary in seen, primary
+    if next(metric for metric in metrics if metric.name == primary).higher_is_better is None:
+        raise UserError(
+            f"metric {primary}: higher_is_better=None is not allowed for the primary metric of a task. Set it to True or "
+            f"False, or choose another primary metric."
+        )
 
 
 def digest(examples: Iterable[object]) -> str:

@@ -49,7 +49,7 @@ class NovelNgrams(_Copying):
         of_references: of the references instead of the outputs.
     """
 
-    higher_is_better = False
+    higher_is_better = None
 
     def __init__(self, order: Count, of_references: bool) -> None:
         self.order, self.of_references = order, of_references

@@ -115,12 +115,11 @@ class AtLimit(_ShareOfOutputs):
 class LengthRatio(TextMetric):
     """The length of the outputs divided by that of the references, in the tokens of BLEU: sacreBLEU's `ratio`.
 
-    With several references, the one of the closest length counts. The best value is 1. A higher value counts as better,
-    since BLEU has a penalty for short outputs only.
+    With several references, the one of the closest length counts. The best value is 1, so neither direction is better.
     """
 
-    name, label, higher_is_better, format = "length_ratio", "length ratio", True, ".3f"
-    when, confidence = "final", False
+    name, label, format, when, confidence = "length_ratio", "length ratio", ".3f", "final", False
+    higher_is_better: bool | None = None
 
     def scorer(self, references: References) -> BLEU:
         """See `TextMetric.scorer`."""
@@ -147,7 +146,8 @@ class LengthRatio(TextMetric):
 class BrevityPenalty(LengthRatio):
     """The factor of BLEU for short outputs: e^(1 − 1 / length ratio), at most 1 (Papineni et al. 2002, §2.2.2)."""
 
-    name, label, quiet_value, compared = "brevity_penalty", "brevity penalty", 1.0, False
+    name, label, higher_is_better = "brevity_penalty", "brevity penalty", True
+    quiet_value, compared = 1.0, False
 
     def values(self, totals_SK: Array) -> Array:
         """See `Metric.values`."""

@@ -102,7 +102,8 @@ def still_improving(run: Run) -> bool:
     one = run.declared.metrics.get(key.removeprefix("val/"))
     if len(values) < 3 or one is None or not run.settings["trainer.max_epochs"].isdigit():
         return False
-    sign = 1 if one.higher_is_better else -1
+    mode = run.settings.get("trainer.monitor_mode", "auto")
+    sign = 1 if mode == "max" or (mode == "auto" and one.higher_is_better) else -1
     return all(sign * values[-1] > sign * value for value in values[:-1])
 
 

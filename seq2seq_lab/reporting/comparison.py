@@ -13,6 +13,7 @@ from typing import Any
 from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import UserError, did_you_mean, require, require_list
 from seq2seq_lab.metrics.base import Declaration
+from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.distances import (
@@ -76,7 +77,7 @@ class Table:
     """The result of a comparison.
 
     Attributes:
-        lines: the groups, best first.
+        lines: the groups, best first; by a metric without a direction, the greatest value first.
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
         comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
@@ -139,6 +140,11 @@ class Table:
     def score(self) -> str:
         """The key in `result.json` of the metric that the groups are sorted by."""
         return f"test/{self.metric}"
+
+    @property
+    def has_best(self) -> bool:
+        """Whether one direction of this metric is better."""
+        return self.metrics[self.metric].higher_is_better is not None
 
     @property
     def label(self) -> str:
@@ -210,7 +216,11 @@ def compare(
         raise UserError(
             f"--metric={metric} is not a metric of these runs.{did_you_mean(metric, metrics)} Metrics: {', '.join(metrics)}."
         )
-    key, sign = f"test/{metric}", -1 if metrics[metric].higher_is_better else 1
+    if (
+        metrics[metric].built_in and metric in BUILT_IN
+    ):  # earlier versions recorded a direction of metrics without one
+        metrics[metric] = replace(metrics[metric], higher_is_better=BUILT_IN[metric].higher_is_better)
+    key, sign = f"test/{metric}", 1 if metrics[metric].higher_is_better is False else -1
     ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
     base = None if baseline is None else find_group(ordered, baseline)
     tests = Tests(metrics[metric], metric, key, ordered, base, margin)
@@ -263,7 +273,7 @@ def with_distances(
     found, count = line_distances(
         {group: bases[group.runs[0].test_set] for group in table.groups}, open_run, counted
     )
-    label = next(iter(bases.values())).label if len(bases) == 1 else "the best line of the test set"
+    label = next(iter(bases.values())).label if len(bases) == 1 else "the first line of its test set"
     return replace(table, distances=found, distance_note=DISTANCE_NOTE.format(count=count, baseline=label))
 
 
@@ -434,6 +444,11 @@ def note(table: Table) -> str:
         [
             "Means; std: standard deviation over the runs of a line.",
             *([f"{table.label}: {signature}."] if signature else []),
+            *(
+                []
+                if table.has_best
+                else [f"{table.label} has no direction: the greatest value is first, not the best."]
+            ),
             *bound_notes(table),
             *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
             *([table.distance_note] if table.distances else []),

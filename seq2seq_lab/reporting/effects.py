@@ -70,8 +70,8 @@ def _effects(table: Table) -> Iterator[Effect]:
 
 def next_steps(table: Table) -> Iterator[Advice]:
     """Yield the next steps after a comparison, with their commands."""
-    best = table.lines[0].group
-    run = best.median(table.score) or best.runs[0]
+    first = table.lines[0].group
+    run = first.median(table.score) or first.runs[0]
     opened = [(*pair, found) for pair, found in table.pairs.items() if found.open]
     for better, group, found in sorted(opened, key=lambda one: one[2].seeds or math.inf)[:2]:
         yield _undecided(table, better, group, found)
@@ -87,7 +87,7 @@ def next_steps(table: Table) -> Iterator[Advice]:
     folder = shlex.quote(str(run.folder))
     if run.heatmaps:
         yield Advice(
-            f"Look at what the best line ({best.label}) attends to in a sentence of your own.",
+            f"Look at what {first.label} attends to in a sentence of your own.",
             f"python -m seq2seq_lab.predict {folder} --weights",
         )
     yield Advice(

@@ -64,7 +64,7 @@ class Tests:
     Attributes:
         name: of the metric.
         key: of the metric in `result.json`.
-        ordered: the groups, best first.
+        ordered: the groups, best first; by a metric without a direction, the greatest value first.
         base: the baseline that the user named.
         margin: within which two groups count as equal, in the unit of the metric.
     """
@@ -176,7 +176,12 @@ class Tests:
         return shown, sum(one.p is not None for one in every.values())
 
     def top(self) -> set[Group]:
-        """Return the best group of each test set, and those that are not significantly worse than the best tested one."""
+        """Return the best group of each test set, and those that are not significantly worse than the best tested one.
+
+        No group is the best by a metric without a direction.
+        """
+        if self.declared.higher_is_better is None:
+            return set()
         best = {groups[0] for groups in self.test_sets.values() if groups[0].values(self.key)}
         leaders = set[Group]()
         for groups in self.test_sets.values():

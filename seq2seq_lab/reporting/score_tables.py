@@ -169,7 +169,10 @@ def group_rows(
     if not grouping.ordered:
         first = {name: next(rows[name] for rows in found.values() if name in rows)["value"] for name in names}
         names.sort(
-            key=lambda name: (first[name] is None, (first[name] or 0) * (1 if one.higher_is_better else -1))
+            key=lambda name: (
+                first[name] is None,
+                (first[name] or 0) * (-1 if one.higher_is_better is False else 1),
+            )
         )
 
     def text(row: Mapping[str, Any] | None) -> str:

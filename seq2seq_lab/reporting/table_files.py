@@ -138,10 +138,14 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
         bold = (
             f"Bold: the best {table.label} of each test set, and lines of {LEAST_TESTED} or more runs that are not "
             f"significantly worse (p > {LEVEL})."
+            if table.has_best
+            else ""
         )
         below_table = note(replace(table, distances={}))  # the columns of distances are left out
         caption = _latex(
-            " ".join([options.caption, below_table, bold, *(f"{text}." for text in below)]).strip()
+            " ".join(
+                text for text in (options.caption, below_table, bold, *(f"{one}." for one in below)) if text
+            )
         )
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []

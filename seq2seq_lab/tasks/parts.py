@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config.inheritance import GROUPS
-from seq2seq_lab.config.schema import TASK_GROUPS, Config
+from seq2seq_lab.config.schema import TASK_GROUPS, Config, MonitorMode
 from seq2seq_lab.config.slots import Kind, Part, check_slot, locate, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -175,7 +175,7 @@ def monitored(config: Config, task: Task) -> Metric:
     """Return the metric of `trainer.monitor`; null is the task's `default_monitor`.
 
     Raises:
-        UserError: the task has no such metric.
+        UserError: the task has no such metric, or its best value is not known.
     """
     metrics = {f"val/{metric.name}": metric for metric in task.metrics}
     default = f"val/{task.default_monitor or task.primary}"
@@ -184,6 +184,11 @@ def monitored(config: Config, task: Task) -> Metric:
         raise UserError(
             f"trainer.monitor={monitor} is not a metric of {type(task).__name__}.{did_you_mean(monitor, metrics)} Values: "
             f"null ({default}), {', '.join(metrics)}."
+        )
+    if metrics[monitor].higher_is_better is None and config.trainer.monitor_mode is MonitorMode.auto:
+        raise UserError(
+            f"trainer.monitor={monitor} is not allowed with trainer.monitor_mode=auto: neither a greater nor a smaller "
+            f"value is better. Set trainer.monitor_mode=max or min, or choose another metric."
         )
     return metrics[monitor]
 

@@ -357,6 +357,11 @@ def test_settings_of_tasks_have_types_and_ranges(setting: str, capsys: pytest.Ca
         ((), "val/bleu", "val/loss_teacher_forced"),
         (("trainer.monitor=val/ter",), "val/ter", "val/loss_teacher_forced"),
         (("trainer.monitor=val/loss_teacher_forced",), "val/loss_teacher_forced", "val/loss_free_running"),
+        (
+            ("trainer.monitor=val/length_ratio", "trainer.monitor_mode=min"),
+            "val/length_ratio",
+            "val/loss_teacher_forced",
+        ),
         (("task=captions",), "val/bleu", "val/loss_teacher_forced"),
         (("task=dialogue",), "val/accuracy", "val/loss_teacher_forced"),
         (("task=classification",), "val/accuracy", "val/loss_classification"),

@@ -96,6 +96,7 @@ class MyAttention(Attention):
         ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "at least 0", "at most 1"]),
         ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", "val/ter"]),
         ("attention.size=-3", ["attention.size=-3"]),
+        ("trainer.monitor=val/length_ratio", ["trainer.monitor=val/length_ratio", "trainer.monitor_mode"]),
         ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
         ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
         ("model=vanilla attention=additive", ["model=vanilla", "attention=…", "model=attn"]),

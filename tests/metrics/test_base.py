@@ -210,6 +210,15 @@ def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], nam
         Declarations.of([Late(), wrong], [], "late")
 
 
+def test_a_metric_without_a_direction_is_not_a_primary_one() -> None:
+    neither = type("Neither", (Share,), {"higher_is_better": None})()
+    declared = Declarations.of([neither, Late()], [], "late")
+    assert declared.directions() == {"late": "max"}
+    assert Declarations.read(declared.result()) == declared
+    with pytest.raises(UserError, match="higher_is_better=None"):
+        Declarations.of([neither, Late()], [], "share")
+
+
 def test_limits_and_bounds_are_accepted() -> None:
     given = type("Given", (Share,), {"limits": [0, 1.5], "bounds": ["late"]})()
     assert Declarations.of([given, Late()], [], "late").metrics["share"].limits == [0, 1.5]

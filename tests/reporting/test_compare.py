@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,21 @@ def test_another_metric_orders_the_lines_by_its_direction_and_is_tested(study: P
     assert "TER ± std" not in comparison.cells(comparison.compare(groups, None))[0]
     with pytest.raises(UserError, match=r"--metric=tre"):
         comparison.compare(groups, None, "tre")
+
+
+def test_a_metric_without_a_direction_has_no_best_line(study: Path) -> None:
+    runs, _ = find_runs([study])
+    for run in runs:
+        metrics = run.declared.metrics
+        metrics["length"] = replace(metrics["length"], higher_is_better=None)
+    found = comparison.compare(group_runs(runs), None, "length")
+    assert not any(line.top for line in found.lines)
+    assert [line.group.varies["attention"] for line in found.lines][2] == "none"  # the least value
+    assert (p_over_seeds(found)["none"] or 1) < 0.05
+    assert "same length has no direction" in comparison.note(found)
+    assert "Bold" not in table_files.as_latex(found, table_files.LatexOptions(caption="Lengths."))
+    # The demo's record has a direction.
+    assert not comparison.compare_folders(["demo"], metric="length_ratio").has_best
 
 
 def test_a_metric_of_the_users_own_is_tested_without_its_code(study: Path) -> None:

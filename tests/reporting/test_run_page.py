@@ -103,6 +103,9 @@ def test_a_run_that_still_improves_is_to_be_trained_longer(run: Run) -> None:
     assert first.endswith("trainer.max_epochs=8 trainer.max_steps=1200")
     for values in ((1, 4, 3), (1, 4, 4), (1, 4)):
         assert not advice.still_improving(changed(run, curve(*values)))
+    least = changed(run, curve(4, 3, 1))
+    least.settings["trainer.monitor_mode"] = "min"
+    assert advice.still_improving(least)
 
 
 def test_a_model_with_attention_is_suggested_for_the_same_data(run: Run) -> None:
