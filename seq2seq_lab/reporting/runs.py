@@ -25,6 +25,7 @@ from seq2seq_lab.reporting.naming import (
     EXPERIMENT,
     SEARCH_SEED,
     SEED,
+    differing_keys,
     name_settings,
     setting_value,
     text_of,
@@ -304,7 +305,10 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     known = list(dict.fromkeys(key for run in runs for key in run.settings))
     for key in by:
         if key not in known:
-            raise UserError(f"--by={key}: no run has this setting.{did_you_mean(key, known)}")
+            differing = ", ".join(differing_keys(runs)) or "none, except the seed"
+            raise UserError(
+                f"--by={key}: no run has this setting.{did_you_mean(key, known)} Settings that differ: {differing}."
+            )
     naming = name_settings(runs)
     keys = list(by) or naming.keys
     own_of = {id(run): own for run, own in zip(runs, naming.own, strict=True)}

@@ -361,7 +361,8 @@ def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> Non
         "model.hidden_size": "16",
     }
     assert [len(group.runs) for group in group_runs(more, ["attention"])] == [4, 3, 3]
-    with pytest.raises(UserError, match=r"--by=atention: no run has this setting\. Did you mean 'attention'"):
+    listed = r"--by=atention: no run has this setting\. Did you mean 'attention'\? Settings that differ: attention, .*size"
+    with pytest.raises(UserError, match=listed):
         group_runs(more, ["atention"])
 
 
