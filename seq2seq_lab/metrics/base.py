@@ -45,7 +45,7 @@ class Metric(ABC):
         name: its key in `result.json` and W&B, after the prefix of the split: `bleu` in `test/bleu`.
         label: its name in tables and pictures.
         higher_is_better: whether a greater value is better; None if neither direction is, as for a ratio whose best value is
-            1. No value of such a metric counts as the best. It is no primary metric, and is monitored only if
+            1. No value of such a metric counts as the best. It is not a primary metric, and is monitored only if
             `trainer.monitor_mode` has a direction.
         format: the format specification of a value, as in `format(value, ".2f")`.
         when: `validation`: computed at each validation; `final`: only in the final evaluation, unless it is monitored.
