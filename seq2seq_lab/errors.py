@@ -123,10 +123,17 @@ class Parser(argparse.ArgumentParser):
     def refuse_without(self, needed: str, names: Iterable[str], options: argparse.Namespace) -> None:
         """Raise `UserError` for one of the options `names` if `needed`, without which they have no effect, is not given."""
         if getattr(options, needed) == self.get_default(needed):
-            for name in names:
-                value = getattr(options, name)
-                used = value == self.get_default(name)
-                require(used, flag(name), value, f"only with {flag(needed)}")
+            self._refuse(names, options, f"only with {flag(needed)}")
+
+    def refuse_with(self, given: str, names: Iterable[str], options: argparse.Namespace) -> None:
+        """Raise `UserError` for one of the options `names`, which have no effect with `given`, if that is given."""
+        if getattr(options, given) != self.get_default(given):
+            self._refuse(names, options, f"only without {flag(given)}")
+
+    def _refuse(self, names: Iterable[str], options: argparse.Namespace, allowed: str) -> None:
+        for name in names:
+            value = getattr(options, name)
+            require(value == self.get_default(name), flag(name), value, allowed)
 
 
 def output_file(text: str) -> Path:

@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options = program.parse_intermixed_args(arguments)
         program.refuse_without("animate", ["sample"], options)
         program.refuse_without("reproduce", ["output", "config_dir"], options)
+        program.refuse_with("reproduce", ["animate", "json", "status"], options)
+        program.refuse_with("animate", ["json"], options)
         if options.reproduce:
             sys.exit(reproduce(options))
         runs = find(options.folders, options.status.split(",") if options.status else ())

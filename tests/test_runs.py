@@ -174,9 +174,33 @@ def test_folders_without_runs_are_refused(
     ("option", "value", "needed"),
     [("--sample", "2", "--animate"), ("--output", "other", "--reproduce"), ("--config-dir", "mine", "--reproduce")],
 )  # fmt: skip
-def test_options_that_have_no_effect_are_refused(
+def test_options_without_what_they_belong_to_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, needed: str
 ) -> None:
     with pytest.raises(SystemExit):
         runs.main([str(run(tmp_path / "one", "finished", ended=100)), option, value])
     assert f"{option}={value} is not allowed. Allowed: only with {needed}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("--reproduce", "--json"), "--json=True is not allowed. Allowed: only without --reproduce."),
+        (("--reproduce", "--status", "failed"), "--status=failed is not allowed"),
+        (("--reproduce", "--animate", "a.gif"), "--animate=a.gif is not allowed"),
+        (("--animate", "a.gif", "--json"), "--json=True is not allowed. Allowed: only without --animate."),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], refused: str
+) -> None:
+    with pytest.raises(SystemExit):
+        runs.main([str(run(tmp_path / "one", "finished", ended=100)), *words])
+    assert refused in capsys.readouterr().err
+
+
+def test_a_folder_of_runs_is_not_reproduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "one", "finished", ended=100)
+    with pytest.raises(SystemExit):
+        runs.main([str(tmp_path), "--reproduce"])
+    assert f"{tmp_path} contains no run" in capsys.readouterr().err

@@ -175,7 +175,10 @@ def read_record(folder: Path) -> dict[str, Any]:
     """
     record = read_run_json(folder)
     if not record:
-        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
+        raise UserError(
+            f"{folder} contains no run that has begun to train (no run.json). Give the folder of a run, such as "
+            f"outputs/DATE/TIME, or start a new run."
+        )
     if (found := record.get("format")) != RUN_FORMAT:
         version = "0.1" if found is None else "a newer version"
         if isinstance(found, int) and found < RUN_FORMAT:
