@@ -103,7 +103,17 @@ def test_a_run_is_scored_again_by_another_setting_of_it(study: Path) -> None:
         (("metric=similar_length", "metric.similar_length.tolerance=x"), "metric.similar_length.tolerance=x"),
         (("metric=no_package",), "package"),
         (("metric=twice",), "name=bleu"),
-        (("metric=[accuracy,similar_length,same_line]",), "metric=[accuracy,similar_length,same_line]"),
+        (
+            ("metric=[accuracy,similar_length,same_line]",),
+            "metric/similar_length.yaml and metric/same_line.yaml",
+        ),
+        (("experiment=both",), "metric/similar_length.yaml and metric/same_line.yaml"),
+        # A file may extend another one.
+        (("metric=[accuracy,extended]", "trainer.monitor=val/similar"), "val/similar_length"),
+        (
+            ("metric=[accuracy,similar_length]", "~metric.accuracy", "trainer.monitor=val/s"),
+            "val/similar_length",
+        ),
         (("metric=similar_length", "trainer.monitor=val/similar"), "val/similar_length"),
     ],
 )
@@ -115,6 +125,13 @@ def test_mistakes_are_refused_before_data_is_read(
     (tmp_path / "metric" / "similar_length.yaml").write_text(text)
     (tmp_path / "metric" / "no_package.yaml").write_text("\n".join(text.splitlines()[1:]))
     (tmp_path / "metric" / "same_line.yaml").write_text(text)
+    (tmp_path / "metric" / "extended.yaml").write_text(
+        "# @package metric.similar_length\ndefaults:\n  - similar_length\n  - _self_\ntolerance: 2\n"
+    )
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "both.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /metric: [similar_length, same_line]\n"
+    )
     (tmp_path / "metric" / "twice.yaml").write_text(
         "# @package metric.twice\n_target_: seq2seq_lab.metrics.bleu.Bleu\n"
     )

@@ -211,9 +211,10 @@ def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:
         raise UserError(explain(error, overrides)) from error
     if "hydra" in node:
         _refuse_files_without_target(values, node.hydra.runtime.choices)
+        if extensions.folder() is not None and config.metric:
+            _refuse_merged_metrics(overrides)
     configuration.check(config)
     check_secrets(values)
-    _refuse_merged_metrics(config, overrides)
     return Composed(node, config, values)
 
 
@@ -237,15 +238,15 @@ def _refuse_files_without_target(values: Mapping[str, Any], choices: Mapping[str
         raise UserError(f"{path} has no `_target_`, which names the class. To correct the file, {remedy}.")
 
 
-def _refuse_merged_metrics(config: configuration.Config, overrides: Sequence[Override]) -> None:
-    """Refuse two values of the group `metric` that write to the same key, where the second replaces the first."""
-    chosen = [override.value() for override in overrides if override.key_or_group == "metric"]
-    if chosen and isinstance(chosen[-1], list) and len({*map(str, chosen[-1])}) > len(config.metric):
-        raise UserError(
-            f"metric=[{','.join(map(str, chosen[-1]))}] results in only {len(config.metric)} metrics "
-            f"({', '.join(config.metric)}): two of these files have the same first line. Give each file its own line, "
-            f"`# @package metric.NAME`."
-        )
+def _refuse_merged_metrics(overrides: Sequence[Override]) -> None:
+    """Refuse two files of the group `metric` that write to the same key, where the second replaces the first."""
+    settings = [str(override.input_line) for override in overrides]
+    for package, files in hydra_adapter.files_by_package(settings, "metric").items():
+        if len(files) > 1:
+            raise UserError(
+                f"metric: {' and '.join(files)} have the same first line, `# @package {package}`. Give each file its own "
+                f"line, `# @package metric.NAME`."
+            )
 
 
 def compose_run(settings: Sequence[str]) -> Composed:

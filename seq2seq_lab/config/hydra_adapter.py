@@ -103,6 +103,21 @@ def find_config_loader() -> ConfigLoader | None:
     return instance.config_loader() if instance.is_initialized() else None
 
 
+def files_by_package(settings: Sequence[str], group: str) -> dict[str, list[str]]:
+    """Return the files of a group that these settings and the files they choose name, by the key that they write to.
+
+    A file that another one of the group includes is left out. Must be called within `initialized`.
+    """
+    loader = find_config_loader()
+    assert loader is not None, "called within initialized"
+    found: dict[str, list[str]] = {}
+    for one in loader.compute_defaults_list("config", list(settings), RunMode.RUN).defaults:
+        included = (one.parent or "").startswith(f"{group}/")
+        if (one.config_path or "").startswith(f"{group}/") and not included:
+            found.setdefault(one.package, []).append(f"{one.config_path}.yaml")
+    return found
+
+
 def compose(settings: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
     """Return what `hydra.compose` returns for these settings, with Hydra's own section. Must be called within `initialized`.
 
