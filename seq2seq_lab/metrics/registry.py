@@ -14,9 +14,11 @@ from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.classification import METRICS as CLASSIFICATION_METRICS
 from seq2seq_lab.metrics.degeneration import AtLimit, BrevityPenalty, LengthRatio, Loops
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
+from seq2seq_lab.metrics.loss import Perplexity
 from seq2seq_lab.metrics.masked_language_model import MASKED_METRICS, MaskedPerplexity, NextSentenceAccuracy
 from seq2seq_lab.metrics.phones import PhoneErrorRate, WordErrorRate
 from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
+from seq2seq_lab.metrics.rouge import KINDS, RougeScore
 from seq2seq_lab.metrics.tagging import TAGGING_METRICS
 from seq2seq_lab.metrics.ter import Ter
 
@@ -52,6 +54,9 @@ BUILT_IN: dict[str, Metric] = {
             MaskedPerplexity(),
             NextSentenceAccuracy(),
             *ANSWER_METRICS,
+            Perplexity("teacher_forced", "teacher-forced perplexity"),
+            Perplexity("free_running", "free-running perplexity"),
+            *(RougeScore(kind, stemmer=False) for kind in KINDS),
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -10,8 +10,11 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.texts import TextOutputs
 
+Kind = Literal["rouge1", "rouge2", "rougeL"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
-class Rouge(Metric):
+
+class RougeScore(Metric):
     """The mean F1 of n-grams, or of the longest common subsequence (Lin 2004, W04-1013), times 100.
 
     Of several references of an output, the one with the highest F1 counts. The words are those of rouge-score: the letters
@@ -20,18 +23,14 @@ class Rouge(Metric):
     Args:
         kind: `rouge1` and `rouge2` for 1-grams and 2-grams, `rougeL` for the longest common subsequence.
         stemmer: whether to compare the stems of words of more than three letters (Porter).
-
-    Raises:
-        UserError: rouge-score is not installed.
     """
 
     higher_is_better, limits, confidence = True, (0.0, 100.0), True
 
-    def __init__(self, kind: Literal["rouge1", "rouge2", "rougeL"], stemmer: bool) -> None:
+    def __init__(self, kind: Kind, stemmer: bool) -> None:
         self.kind, self.stemmer = kind, stemmer
         end = kind.removeprefix("rouge")
         self.name, self.label = f"rouge_{end.lower()}", f"ROUGE-{end}"
-        self._scorer  # noqa: B018  (an error before the training)
 
     @cached_property
     def _scorer(self) -> Any:
@@ -58,3 +57,15 @@ class Rouge(Metric):
     def signature(self, outputs: TextOutputs) -> str:
         """See `Metric.signature`."""
         return f"{self.kind}|stem:{'yes' if self.stemmer else 'no'}|rouge-score:{version('rouge-score')}"
+
+
+class Rouge(RougeScore):
+    """`RougeScore` for a run, which needs rouge-score from the start.
+
+    Raises:
+        UserError: rouge-score is not installed.
+    """
+
+    def __init__(self, kind: Kind, stemmer: bool) -> None:
+        super().__init__(kind, stemmer)
+        self._scorer  # noqa: B018  (an error before the training)

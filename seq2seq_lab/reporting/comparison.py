@@ -246,6 +246,7 @@ def compare(
         named=base,
         warnings=(
             *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
+            *tests.warnings,
             *differing(ordered, metric),
         ),
         pairs=tests.all_corrected,

@@ -21,6 +21,7 @@ from seq2seq_lab.reporting.score_tables import CLUSTERS
 
 SAMPLES = 1000  # of the paired bootstrap, at least
 SAMPLES_EACH = 200  # for each comparison: a corrected p can be as small as 1 / SAMPLES_EACH
+TOLERANCE = 1e-4  # of a metric that is computed from its statistics
 Pair = tuple[Group, Group]  # a baseline and another group
 
 
@@ -101,6 +102,27 @@ class Tests:
 
         known = self.declared.built_in and self.name in BUILT_IN
         return BUILT_IN[self.name].values if known else _mean_of_examples
+
+    @property
+    def warnings(self) -> list[str]:
+        """A warning if the tests are of a mean of values per example that is not the metric of the whole test set."""
+        different = (
+            self.values is _mean_of_examples
+            and not math.isclose(
+                _mean_of_examples(run.statistics[self.name].sum(0, keepdims=True)).item(),
+                run.result[self.key],
+                rel_tol=TOLERANCE,
+                abs_tol=TOLERANCE,
+            )
+            for runs in self.usable.values()
+            for run in runs
+        )
+        if not any(different):
+            return []
+        return [
+            f"warning: the differences and tests of {self.declared.label} are of the mean of its values per example, which "
+            f"is not its value for the test set"
+        ]
 
     def base_of(self, group: Group) -> Group | None:
         """Return the baseline of a group's test set.

@@ -1,14 +1,22 @@
 """ROUGE against values by hand."""
 
+import math
 import sys
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.rouge import Rouge
 from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.tasks.captions import evaluation as captions
+from seq2seq_lab.tasks.classification import evaluation as classification
+from seq2seq_lab.tasks.span import evaluation as span
+from seq2seq_lab.tasks.tagging import evaluation as tagging
+from seq2seq_lab.tasks.translation import evaluation as translation
 
 SOURCES = ["a", "a", "b"]
 TARGETS = ["The black cat sleeps.", "A cat", "dogs bark"]
@@ -44,3 +52,19 @@ def test_the_f1_is_that_of_the_best_reference(kind: Any, stemmer: bool, f1: tupl
     assert rows.tolist() == [pytest.approx([value, 1]) for value in f1]
     assert metric.value(rows.sum(0)) == pytest.approx(50 * sum(f1))
     assert f"|stem:{'yes' if stemmer else 'no'}|" in metric.signature(outputs)  # type: ignore[arg-type]
+
+
+def test_the_comparison_computes_what_the_statistics_mean() -> None:
+    """A metric that is not in the registry is computed as the ratio of its two sums."""
+    sums = np.array([30.0, 40.0])
+    values = {"rouge_1": 75.0, "rouge_2": 75.0, "rouge_l": 75.0, "perplexity_free_running": math.exp(0.75)}
+    assert {name: BUILT_IN[name].value(sums) for name in values} == pytest.approx(values)
+    for metric in (
+        *translation.METRICS,
+        *captions.METRICS,
+        *classification.METRICS,
+        *span.METRICS,
+        *tagging.METRICS,
+    ):
+        if metric.per_example and metric.name not in BUILT_IN:
+            assert metric.value(sums) == 0.75, metric.name

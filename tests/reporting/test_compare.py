@@ -464,6 +464,15 @@ def test_a_metric_of_the_users_own_is_tested_without_its_code(study: Path) -> No
     assert "%" in rows[0][heads.index("same length ± std")]
 
 
+def test_a_mean_of_examples_that_is_not_the_metric_is_warned_of(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study / "additive1", tmp_path / "run")
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None, "length")
+    assert found.warnings == ()
+    change(tmp_path / "run" / "result.json", **{"test/length": 0.123})
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None, "length")
+    assert "same length are of the mean of its values per example" in found.warnings[0]
+
+
 def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "single", "dot", 1, 0.95)
     for seed in (1, 2):
