@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -198,13 +199,19 @@ class Tests:
         return shown, sum(one.p is not None for one in every.values())
 
     def top(self) -> set[Group]:
-        """Return the best group of each test set, and those that are not significantly worse than the best tested one.
+        """Return the best groups of each test set, and those that are not significantly worse than the best tested one.
 
         No group is the best by a metric without a direction.
         """
         if self.declared.higher_is_better is None:
             return set()
-        best = {groups[0] for groups in self.test_sets.values() if groups[0].values(self.key)}
+        best = {
+            group
+            for groups in self.test_sets.values()
+            for group in groups
+            if (values := group.values(self.key))
+            and statistics.mean(values) == statistics.mean(groups[0].values(self.key))
+        }
         leaders = set[Group]()
         for groups in self.test_sets.values():
             tested = [group for group in groups if len(self.usable[group]) >= LEAST_TESTED]

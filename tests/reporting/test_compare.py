@@ -434,6 +434,14 @@ def test_another_metric_orders_the_lines_by_its_direction_and_is_tested(study: P
         comparison.compare(groups, None, "tre")
 
 
+def test_equal_lines_are_both_the_best(tmp_path: Path) -> None:
+    for name, share in (("additive", 0.9), ("dot", 0.9), ("none", 0.5)):
+        make_run(tmp_path / name, name, 1, share)
+        change(tmp_path / name / "result.json", **{"test/bleu": 100 * share})
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert [line.top for line in found.lines] == [True, True, False]
+
+
 def test_a_metric_without_a_direction_has_no_best_line(study: Path) -> None:
     runs, _ = find_runs([study])
     for run in runs:
