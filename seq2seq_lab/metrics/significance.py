@@ -31,6 +31,8 @@ def confidence_interval(
 ) -> float:
     """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004); infinite without bounds.
 
+    It is infinite for a single cluster too, whose samples are all the same.
+
     Args:
         value: returns the metric from a sum of rows.
         rows: the statistics [N, K] of N examples.
@@ -38,6 +40,8 @@ def confidence_interval(
         samples: the number of bootstrap samples.
     """
     totals_CK = cluster_totals(rows, clusters)
+    if len(totals_CK) < 2:
+        return math.inf
     values = np.sort(
         [value(totals_CK.take(index_C, 0).sum(0)) for index_C in _draws(len(totals_CK), samples)]
     )

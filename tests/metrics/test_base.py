@@ -11,6 +11,7 @@ import pytest
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, digest
 from seq2seq_lab.metrics.measurement import GroupValue, Measurement, measure
+from seq2seq_lab.metrics.significance import confidence_interval, ratio
 
 pytestmark = pytest.mark.usefixtures("with_full_reports")
 
@@ -208,6 +209,12 @@ def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], nam
     wrong = type("Wrong", (Share,), changes)()
     with pytest.raises(UserError, match=named):
         Declarations.of([Late(), wrong], [], "late")
+
+
+def test_one_cluster_of_examples_has_no_interval() -> None:
+    rows = np.array([[1.0, 1.0], [0.0, 1.0]])
+    assert confidence_interval(ratio, rows, np.array([3, 3]), 10) == math.inf
+    assert 0 < confidence_interval(ratio, rows, np.array([3, 4]), 10) < math.inf
 
 
 def test_a_metric_without_a_direction_is_not_a_primary_one() -> None:
