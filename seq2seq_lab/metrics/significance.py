@@ -91,7 +91,8 @@ def paired_bootstrap(
 
     The p-value is the share of samples whose difference is as far from the mean of all samples as the observed
     difference is from 0. sacreBLEU's `PairedTest` takes absolute values before it subtracts the mean; its test is in effect
-    one-sided, and rejects about twice as often as its level says.
+    one-sided, and rejects about twice as often as its level says. With a single cluster, whose samples are all the same, the
+    p-value is 1.
 
     Args:
         values: returns the metric for each of S sums of rows [S, K].
@@ -100,6 +101,8 @@ def paired_bootstrap(
         clusters: the id of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
+    if len(np.unique(clusters)) < 2:
+        return [1.0] * len(pairs)
     observed, resampled = resample(values, systems, clusters, samples)
     return [
         p

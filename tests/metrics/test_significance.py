@@ -425,3 +425,13 @@ def test_samples_in_which_a_metric_is_not_defined_find_no_difference() -> None:
         )
     assert p == 1
     assert two_sided_p(np.array([[np.nan], [1.0], [-1.0], [0.5]]), np.array([2.0])) == [2 / 5]
+
+
+def test_a_single_example_decides_nothing() -> None:
+    right, wrong = np.array([[1.0, 1.0]]), np.array([[0.0, 1.0]])
+
+    def share(totals_SK: Any) -> Any:
+        return totals_SK[:, 0] / totals_SK[:, 1]
+
+    assert paired_bootstrap(share, [right, wrong], [(0, 1)], np.arange(1), 1000) == [1.0]
+    assert compare_means(share, [[right] * 3, [wrong] * 3], np.arange(1)).p_values() == [1.0]
