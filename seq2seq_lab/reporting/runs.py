@@ -332,8 +332,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 
 
 def differing(groups: Sequence[Group], metric: str) -> list[str]:
-    """Return a warning for runs that have diverged, for each of `ASPECTS` and the signature if it differs between runs, and
-    for repeated seeds.
+    """Return a warning for runs that have diverged, for those that a mean leaves out, for each of `ASPECTS` and the
+    signature if it differs between runs, and for repeated seeds.
 
     Args:
         metric: the name of the metric by which the runs are compared.
@@ -341,6 +341,12 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
     runs = [run for group in groups for run in group.runs]
     diverged = [run for run in runs if run.result.get("status") == "diverged"]
     warnings = [f"warning: the training diverged: {_named_runs(diverged)}"] if diverged else []
+    key = f"test/{metric}"
+    lines = [group for group in groups if group.values(key)]
+    if missing := [run for group in lines for run in group.runs if run.result.get(key) is None]:
+        warnings.append(
+            f"warning: {metric} has no value, and the mean is of the other runs: {_named_runs(missing)}"
+        )
     values_of: dict[str, Callable[[Run], str]] = {
         **{name: lambda run, name=name: run.recorded[name] for name in ASPECTS},  # type: ignore[misc]
         f"signature of {metric}": lambda run: run.signature(metric),

@@ -686,6 +686,16 @@ def test_a_seed_that_occurs_twice_is_warned_of(tmp_path: Path) -> None:
     assert warning == f"warning: all runs: seed=1 occurs 2 times: {tmp_path / 'one'}, {tmp_path / 'other'}"
 
 
+def test_a_run_without_a_value_is_not_left_out_of_a_mean_silently(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+    change(tmp_path / "2" / "result.json", **{"test/ter": None})  # such as a perplexity that is infinite
+    groups = group_runs(find_runs([tmp_path])[0])
+    (warning,) = comparison.compare(groups, None, "ter").warnings
+    assert warning == f"warning: ter has no value, and the mean is of the other runs: {tmp_path / '2'}"
+    assert comparison.compare(groups, None).warnings == ()
+
+
 def test_signatures_are_shown_and_compared(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path / str(seed), "dot", seed, 0.5)
