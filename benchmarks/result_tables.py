@@ -407,7 +407,7 @@ def compare_with_best(groups: Sequence[Sequence[Line]], key: str) -> defaultdict
         return texts
     tested.sort(
         key=lambda same: statistics.mean(run.scores[key] for run in same),
-        reverse=BUILT_IN[metric].higher_is_better,
+        reverse=BUILT_IN[metric].higher_is_better is not False,
     )
     rows = [[read_statistics(run) for run in same] for same in tested]
     check_examples([*chain(*tested)], [*chain(*rows)], split)
