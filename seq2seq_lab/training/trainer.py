@@ -257,10 +257,18 @@ class Trainer:
         self.guards.check_weights(state)
         self.guards.compare_ranks(state)
         task_state = self.task.state_dict(self.compute.ranks)
+
+        def save_and_count(done: int, total: int) -> None:
+            if self.checkpoints.time_is_up() and self.checkpoints.saved != state.step:
+                self.checkpoints.save(
+                    state, task_state
+                )  # if the run is killed, it resumes with this validation
+            counted(done, total)
+
         start = time.perf_counter()
         try:
             with self.stop.evaluation():
-                values = self.validate(state.step, self.stop.checked(counted))
+                values = self.validate(state.step, self.stop.checked(save_and_count))
         except Preempted:
             self.checkpoints.save(state, task_state)  # a resumed run begins with this validation
             raise

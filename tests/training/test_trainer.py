@@ -558,6 +558,36 @@ def test_checkpoints_by_time(make: Callable[..., Trainer], monkeypatch: pytest.M
     assert saved(trainer) == [3, 5, 8, 10]  # 120 s after the start, and after the checkpoint of step 5
 
 
+def test_a_run_that_is_killed_in_a_long_validation_resumes_with_it(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = (3.0, 4.0)
+    whole, killed, resumed = (make(scores, folder=f, log_every_steps=3) for f in ("whole", "run", "run"))
+    whole.fit()
+    now = 1000.0
+    monkeypatch.setattr("seq2seq_lab.training.checkpointer.time.monotonic", lambda: now)
+    left = []
+
+    def validate(step: int, counted: Counted) -> Mapping[str, float]:
+        nonlocal now
+        for done in range(1, 5):
+            now += 301  # a checkpoint is due after 600
+            counted(done, 4)
+            left.append(saved(killed) if killed.checkpoints.folder.exists() else [])
+        raise RuntimeError("killed")
+
+    killed.validate = validate
+    saves = []
+    monkeypatch.setattr(checkpoint, "prune", lambda *_: saves.append(killed.state.step))
+    with pytest.raises(RuntimeError, match="killed"):
+        killed.fit()
+    assert (left, saves) == ([[], [5], [5], [5]], [5])
+    resumed.load(checkpoint.newest(killed.checkpoints.folder))
+    assert validations(resumed) == [5, 10]
+    assert all(map(torch.equal, tensors(resumed), tensors(whole)))
+    assert resumed.state.scores == whole.state.scores
+
+
 def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[..., Trainer]) -> None:
     def plan(trainer: Trainer, epoch: int) -> list[list[list[int]]]:
         steps = trainer.open_epoch(epoch)
