@@ -78,6 +78,7 @@ def run_command(arguments: Sequence[str]) -> None:
             "--multirun under a launcher is not supported: the launcher's processes are the ranks of one run. Start the "
             "launcher once for each job, or start the jobs without it and set trainer.devices=N."
         )
+    resumed = any(item.startswith(RESUME) and item != AUTO for item in line.overrides)
     with extensions.using(line.config_dir):
         if line.hydra_help or line.shell_completion:
             run_hydra(arguments, print)
@@ -85,8 +86,8 @@ def run_command(arguments: Sequence[str]) -> None:
         if is_secondary_rank():
             from seq2seq_lab.launching.launch import follow
 
-            follow()
-        elif any(item.startswith(RESUME) and item != AUTO for item in line.overrides):
+            follow(resumed)
+        elif resumed:
             with optional_output():
                 resume(line)
         else:

@@ -53,6 +53,7 @@ Result = TypeVar("Result")
 
 FORWARDED = (*SIGNALS, signal.SIGQUIT)  # to the ranks
 JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to start
+RESUME_TIMEOUT = timedelta(hours=1)  # the same with resume=RUN: rank 0 first hashes the input files
 LOST_SECONDS = 2.0  # for the rank that others have lost to be reported first
 ERROR_KEY = "error"  # in the store: the rank that has failed first, and its traceback
 USER_ERROR_FILE = "user_error.txt"  # the message of the `UserError` of a spawned rank
@@ -128,9 +129,13 @@ def _spawn_ranks(job: Job) -> dict[str, Any]:
             _prepare_folder(job)
 
 
-def follow() -> Path:
-    """Wait for the job of rank 0, run it on this rank, and return its folder."""
-    with join_ranks() as ranks:
+def follow(resumed: bool = False) -> Path:
+    """Wait for the job of rank 0, run it on this rank, and return its folder.
+
+    Args:
+        resumed: whether rank 0 resumes a run.
+    """
+    with join_ranks(RESUME_TIMEOUT if resumed else JOIN_TIMEOUT) as ranks:
         job = share_job(ranks, None)
         _run_external_rank(job, ranks)
     return job.folder
@@ -162,8 +167,11 @@ def check_devices(config: Config) -> None:
 
 
 @contextmanager
-def join_ranks() -> Iterator[Ranks]:
+def join_ranks(timeout: timedelta = JOIN_TIMEOUT) -> Iterator[Ranks]:
     """Join the other ranks; the environment contains their address.
+
+    Args:
+        timeout: for the other ranks to start.
 
     Raises:
         UserError: the port is in use, a rank has not started, or LOCAL_RANK is missing where there are several GPUs.
@@ -179,14 +187,14 @@ def join_ranks() -> Iterator[Ranks]:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     try:
-        store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
     except distributed.DistError as error:
         port = os.environ["MASTER_PORT"]
         raise UserError(
             f"The ranks cannot meet at MASTER_ADDR={os.environ['MASTER_ADDR']}, MASTER_PORT={port}: {error}. Choose a free "
             f"port, and check that the launcher starts {os.environ['WORLD_SIZE']} processes (WORLD_SIZE)."
         ) from None
-    _wait_for_all(store, rank, size)
+    _wait_for_all(store, rank, size, timeout)
     # For Python values; see `Ranks.with_backend`.
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=NO_TIMEOUT)
     ranks = Ranks(rank, size, local_rank, store=PrefixStore("run", store))
@@ -197,7 +205,7 @@ def join_ranks() -> Iterator[Ranks]:
     distributed.destroy_process_group()
 
 
-def _wait_for_all(store: Store, rank: int, size: int) -> None:
+def _wait_for_all(store: Store, rank: int, size: int, timeout: timedelta) -> None:
     """Wait until all ranks have started.
 
     Raises:
@@ -206,11 +214,11 @@ def _wait_for_all(store: Store, rank: int, size: int) -> None:
     keys = [f"started.{other}" for other in range(size)]
     store.set(keys[rank], "")
     try:
-        store.wait(keys, JOIN_TIMEOUT)
+        store.wait(keys, timeout)
     except distributed.DistStoreError:
         missing = ", ".join(str(other) for other, key in enumerate(keys) if not store.check([key]))
         raise UserError(
-            f"Rank {missing} of {size} has not started within {JOIN_TIMEOUT.total_seconds():g} s. Check its machine, and "
+            f"Rank {missing} of {size} has not started within {timeout.total_seconds():g} s. Check its machine, and "
             f"that the launcher starts {size} processes (WORLD_SIZE={size})."
         ) from None
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import command_line
 import pytest
@@ -126,12 +126,28 @@ def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
     assert same_losses(result, alone)
 
 
-def test_a_rank_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "JOIN_TIMEOUT", timedelta(seconds=0.1))
+def test_a_rank_that_does_not_start_is_named() -> None:
     store = distributed.HashStore()  # type: ignore[attr-defined]
     store.set("started.2", "")
     with pytest.raises(UserError, match=r"Rank 0, 3 of 4 has not started within 0\.1 s.*WORLD_SIZE=4"):
-        launch._wait_for_all(store, 1, 4)
+        launch._wait_for_all(store, 1, 4, timedelta(seconds=0.1))
+
+
+@pytest.mark.parametrize(("settings", "limit"), [(["resume=run"], 3600), (["resume=auto"], 300), ([], 300)])
+def test_the_other_ranks_wait_longer_if_rank_0_hashes_the_files_of_a_resumed_run(
+    settings: list[str], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float] = []
+
+    def refuse(url: str, timeout: timedelta) -> NoReturn:
+        timeouts.append(timeout.total_seconds())
+        raise distributed.DistError("nobody")
+
+    monkeypatch.setattr(launch, "rendezvous", refuse)
+    for name, value in launched_as("1").items():
+        monkeypatch.setenv(name, value)
+    assert command_line.run(*settings) == 2
+    assert timeouts == [limit]
 
 
 def test_a_port_that_is_in_use_is_refused(
