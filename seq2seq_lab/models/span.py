@@ -11,6 +11,7 @@ from seq2seq_lab.config.slots import part
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention.base import Attention, AttentionFactory
 from seq2seq_lab.models.attention.local import LocalAttention
+from seq2seq_lab.models.attention.uniform import UniformAttention
 from seq2seq_lab.models.classifier import TextModel, assemble, build_encoder
 from seq2seq_lab.models.encoders.base import EncoderSizes
 from seq2seq_lab.models.masking import masked_mean
@@ -59,7 +60,7 @@ class Pointers(nn.Module):
     tanh(W [q; c] + b), where c is the sum of the outputs weighted by p(start).
 
     Raises:
-        UserError: the attention function has no scores of all positions.
+        UserError: the attention function has no scores of all positions, or the same for all.
     """
 
     def __init__(self, encoder: EncoderSizes, attention: AttentionFactory) -> None:
@@ -75,6 +76,11 @@ class Pointers(nn.Module):
             raise UserError(
                 "task=span cannot use attention=local: an answer can be outside of its window. Choose another attention "
                 "function, such as attention=multiplicative."
+            )
+        if isinstance(function, UniformAttention):
+            raise UserError(
+                "task=span cannot use attention=uniform: every position would be as probable as the others. Choose another "
+                "attention function, such as attention=multiplicative."
             )
         return function
 

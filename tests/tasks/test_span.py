@@ -199,6 +199,7 @@ def test_baselines_answer_from_the_training_answers() -> None:
     [
         ("attention=none", "task=span"),
         ("attention=local", "attention=local"),
+        ("attention=uniform", "attention=uniform"),
         ("attention=coverage", "task=span"),
         ("readout=linear", "readout="),
         ("dataset=tagged", "task=span"),
