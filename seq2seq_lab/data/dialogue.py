@@ -146,6 +146,7 @@ class Dialogue:
     of_generated: ClassVar[tuple[str, ...]] = (
         *("train", "validation", "test", "max_distance", "overwritten", "seed"),
     )
+    of_files: ClassVar[tuple[str, ...]] = ("encoding", "on_bad_pair")
     path: str | None
     encoding: str | None
     on_bad_pair: OnBadPair

@@ -45,6 +45,7 @@ class Monolingual:
 
     licence: ClassVar[str] = GENERATED
     of_generated: ClassVar[tuple[str, ...]] = ("train", "validation", "test", "seed", "max_depth")
+    of_files: ClassVar[tuple[str, ...]] = ("encoding", "column", "validation_share", "test_share")
     path: str | None
     encoding: str | None
     column: str | Count | None

@@ -92,6 +92,7 @@ class Names:
 
     licence: ClassVar[str] = GENERATED
     of_generated: ClassVar[tuple[str, ...]] = ("names", "seed")
+    of_files: ClassVar[tuple[str, ...]] = ("encoding",)
     path: str | None
     encoding: str | None
     names: Count

@@ -85,6 +85,7 @@ class Questions(LabelledFiles):
 
     licence: ClassVar[str] = GENERATED
     of_generated: ClassVar[tuple[str, ...]] = ("questions", "no_answer_share", "seed")
+    of_files: ClassVar[tuple[str, ...]] = ("encoding", "language")
     questions: Count
     no_answer_share: Share
     seed: int

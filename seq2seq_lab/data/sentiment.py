@@ -103,6 +103,7 @@ class Sentiment:
 
     licence: ClassVar[str] = GENERATED
     of_generated: ClassVar[tuple[str, ...]] = ("reviews", "test_share", "seed")
+    of_files: ClassVar[tuple[str, ...]] = ("encoding",)
     path: str | None
     encoding: str | None
     reviews: Count

@@ -52,6 +52,7 @@ class Tagged(LabelledFiles):
 
     licence: ClassVar[str] = GENERATED
     of_generated: ClassVar[tuple[str, ...]] = ("sentences", "seed", "max_depth")
+    of_files: ClassVar[tuple[str, ...]] = ("encoding", "language", "word_column", "tag_column")
     word_column: int
     tag_column: int
     sentences: Count

@@ -39,25 +39,33 @@ def check_parts(config: Config) -> None:
 
 
 def check_generated(config: Config) -> None:
-    """Refuse settings of generated data for a data set that is read from files, on which they have no effect.
+    """Refuse settings of generated data for a data set that is read from files, and the reverse: they have no effect.
 
-    The data set names these settings in `of_generated`. Values of the files in conf/dataset are not refused: the user has
-    not set them.
+    The data set names these settings in `of_generated` and `of_files`. Values of the files in conf/dataset are not refused:
+    the user has not set them.
 
     Raises:
         UserError: names the setting and the remedy.
     """
     slot = config.dataset or {}
-    names = getattr(locate("dataset", slot, KINDS), "of_generated", ()) if slot else ()
     key = "path" if "path" in slot else "train"
-    if not names or slot[key] is None:
+    is_read = slot.get(key) is not None
+    others = "of_generated" if is_read else "of_files"
+    names = getattr(locate("dataset", slot, KINDS), others, ()) if slot else ()
+    if not names:
         return
     files = [file_keys("dataset", choice) for choice in group_values("dataset")]
     usual = [keys for keys in files if keys.get("_target_") == slot["_target_"]]
     for name in names:
+        value = slot[name]
         # A text is a file: dataset=monolingual has the number of sentences of a split or its file in one setting.
-        if isinstance(value := slot[name], str) or value in [keys.get(name) for keys in usual]:
+        if (is_read and isinstance(value, str)) or value in [keys.get(name) for keys in usual]:
             continue
+        if not is_read:
+            raise UserError(
+                f"dataset.{name}={value} is a setting of files, and these data are generated. Leave it out, or give files "
+                f"with dataset.{key}."
+            )
         share = f"{name}_share"
         instead = f", or set dataset.{share} or dataset.{name}=FILE instead" if share in slot else ""
         raise UserError(

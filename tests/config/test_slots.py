@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import re
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -287,6 +288,23 @@ def test_settings_of_generated_data_are_refused_with_files(settings: str, unused
     command_line.check(*words)
     command_line.check(*words[:-1], unused)
     start.check_parts(compose_run([*words, unused]).config, recorded=True)  # a run that is repeated
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused", "file"),
+    [
+        ("task=tagging", "dataset.language=de", "dataset.train=a"),
+        ("task=tagging", "dataset.tag_column=2", "dataset.train=a"),
+        ("task=span", "dataset.language=de", "dataset.train=a"),
+        ("task=dialogue", "dataset.on_bad_pair=drop", "dataset.path=a"),
+        ("task=language_model", "dataset.test_share=0.2", "dataset.path=a"),
+        ("task=classification dataset=names", "dataset.encoding=cp1252", "dataset.path=a"),
+    ],
+)
+def test_settings_of_files_are_refused_with_generated_data(settings: str, unused: str, file: str) -> None:
+    with pytest.raises(UserError, match=rf"^{re.escape(unused)} .*{file.partition('=')[0]}"):
+        command_line.check(*settings.split(), unused)
+    command_line.check(*settings.split(), unused, file)
 
 
 def test_files_of_splits_are_no_settings_of_generated_data() -> None:
