@@ -9,8 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from seq2seq_lab.data.build_lock import build_lock
 from seq2seq_lab.data.corpus import Corpus, ParallelText
@@ -29,10 +33,17 @@ LONGEST = (
     100  # words of a sentence that is compared with one word changed: the memory grows with their square
 )
 
+BATCH = 1000  # pairs that are hashed at once
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo 2^64
+INVERSE = np.uint64(pow(int(BASE), -1, 2**64))
+PLACEHOLDER = np.uint64(0xD1B54A32D192ED03)  # the hash of a replaced word
+
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
 _EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
 _EXPANDED |= {"'ll": " will", "'ve": " have", "'re": " are", "'m": " am", "'d": " would", "'s": " is"}
 
+UInts: TypeAlias = npt.NDArray[np.uint64]
+Ints: TypeAlias = npt.NDArray[np.int64]
 Words = tuple[str | None, ...]  # None is a placeholder for any word
 
 # The kinds of near-duplicates; see `near_duplicates`.
@@ -122,33 +133,34 @@ def near_duplicates(
     Args:
         languages: the labels of source and target, whose rules case folding follows.
     """
-    pairs = {
-        name: list(_read_words(text, languages, "Reading held-out pairs")) for name, text in held_out.items()
-    }
-    same, shorter, references = _find(train, chain.from_iterable(pairs.values()), languages)
+    same, shorter, references = _find(train, held_out.values(), languages)
     found: Found = {}
     for name, text in held_out.items():
         kinds = found[name] = {}
         if train:
-            kinds["source_in_train"] = [i for i, (source, _) in enumerate(pairs[name]) if source in same]
-            kinds["reference_in_train"] = [
-                i for i, (_, target) in enumerate(pairs[name]) if target in references
-            ]
-            kinds["source_within_one_word"] = [
-                i
-                for i, (source, _) in enumerate(pairs[name])
-                if source in shorter
-                or not same.isdisjoint((source, *_replace_one(source), *_delete_one(source)))
-            ]
+            for kind in NEAR_DUPLICATES[:3]:
+                kinds[kind] = []
+            for i, (source, target) in enumerate(_read_words(text, languages, "Comparing held-out pairs")):
+                if source in same:
+                    kinds["source_in_train"].append(i)
+                if target in references:
+                    kinds["reference_in_train"].append(i)
+                if source in shorter or not same.isdisjoint(
+                    (source, *_replace_one(source), *_delete_one(source))
+                ):
+                    kinds["source_within_one_word"].append(i)
         copies = Counter(text.source)
         kinds["shared_source"] = [i for i, source in enumerate(text.source) if copies[source] > 1]
     return found
 
 
 def _find(
-    train: ParallelText, held_out: Iterable[tuple[Words, Words]], languages: tuple[str, str]
+    train: ParallelText, held_out: Iterable[ParallelText], languages: tuple[str, str]
 ) -> tuple[set[Words], set[Words], set[Words]]:
     """Return what training sentences have in common with held-out sentences.
+
+    Of the held-out sentences only hashes are kept. A training sentence whose hash is that of another sentence by chance can
+    be in a result, where it has no effect: it equals no held-out sentence.
 
     Returns:
         same: training sources, as they are and with one word replaced, that equal a held-out source, as it is or with one
@@ -156,22 +168,78 @@ def _find(
         shorter: training sources with one word deleted that equal a held-out source.
         references: training targets that equal a held-out target.
     """
-    known: set[Words] = set()
-    known_references = set()
-    lengths = set()
-    for source, target in held_out:
-        lengths |= {len(source) - 1, len(source), len(source) + 1}
-        known.update([source], _replace_one(source), _delete_one(source))
-        known_references.add(target)
+    parts, known_references, lengths = [np.array([], np.uint64)], set[int](), set[int]()
+    for text in held_out:
+        for batch in _batches(_read_words(text, languages, "Reading held-out pairs")):
+            hashes = _hash([source for source, _ in batch])
+            parts += [hashes.whole_N, hashes.replaced_P, hashes.deleted_P]
+            known_references.update(hash(target) for _, target in batch)
+            lengths |= {len(source) + change for source, _ in batch for change in (-1, 0, 1)}
+    known = np.unique(np.concatenate(parts))
+    del parts
     same: set[Words] = set()
     shorter: set[Words] = set()
     references: set[Words] = set()
-    for source, target in _read_words(train, languages, "Looking for near-duplicates"):
-        if len(source) in lengths:  # a long sentence has very many variants
-            same |= known.intersection([source, *_replace_one(source)])
-            shorter |= known.intersection(_delete_one(source))
-        references |= known_references.intersection([target])
+    for batch in _batches(_read_words(train, languages, "Looking for near-duplicates")):
+        # A long sentence has very many variants.
+        sources = [source for source, _ in batch if len(source) in lengths]
+        hashes = _hash(sources)
+        same.update(sources[i] for i in _find_known(hashes.whole_N, known))
+        for i in _find_known(hashes.replaced_P, known):
+            same.add(_replace(sources[hashes.sentence_P[i]], hashes.word_P[i]))
+        for i in _find_known(hashes.deleted_P, known):
+            shorter.add(_delete(sources[hashes.sentence_P[i]], hashes.word_P[i]))
+        references.update(target for _, target in batch if hash(target) in known_references)
     return same, shorter, references
+
+
+class Hashes(NamedTuple):
+    """Hashes of N sentences and of their P variants, each with one word replaced or deleted.
+
+    Attributes:
+        sentence_P: the index of the sentence of a variant.
+        word_P: the index of the word that is replaced or deleted.
+    """
+
+    whole_N: UInts
+    replaced_P: UInts
+    deleted_P: UInts
+    sentence_P: Ints
+    word_P: Ints
+
+
+def _hash(sentences: Sequence[Words]) -> Hashes:
+    """Return the hashes of sentences and of their variants, those of `_replace_one` and `_delete_one`.
+
+    The hash of words w_0, w_1, … is the sum of hash(w_i) * BASE^i, modulo 2^64.
+    """
+    lengths_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    ends_N = lengths_N.cumsum()
+    starts_N = ends_N - lengths_N
+    sentence_W = np.arange(len(sentences)).repeat(lengths_N)
+    word_W = np.arange(len(sentence_W)) - starts_N[sentence_W]
+    powers = np.full(lengths_N.max(initial=0) + 1, BASE).cumprod()
+    words_W = np.fromiter(map(hash, chain.from_iterable(sentences)), np.int64, len(sentence_W))
+    terms_W = words_W.view(np.uint64) * powers[word_W]
+    sums = np.concatenate([np.zeros(1, np.uint64), terms_W.cumsum()])
+    whole_N = sums[ends_N] - sums[starts_N]
+    before_W = sums[:-1] - sums[starts_N][sentence_W]
+    after_W = whole_N[sentence_W] - before_W - terms_W
+    varied_W = ((lengths_N > 1) & (lengths_N <= LONGEST))[sentence_W]  # as in `_positions`
+    replaced_W = before_W + PLACEHOLDER * powers[word_W] + after_W
+    deleted_W = before_W + after_W * INVERSE
+    return Hashes(whole_N, replaced_W[varied_W], deleted_W[varied_W], sentence_W[varied_W], word_W[varied_W])
+
+
+def _find_known(hashes: UInts, known: UInts) -> list[int]:
+    """Return the indices of the hashes that are among the known ones, which are sorted."""
+    found = known.searchsorted(hashes, "left") < known.searchsorted(hashes, "right")
+    return found.nonzero()[0].tolist()
+
+
+def _batches(pairs: Iterator[tuple[Words, Words]]) -> Iterator[list[tuple[Words, Words]]]:
+    while batch := [*islice(pairs, BATCH)]:
+        yield batch
 
 
 def _read_words(
@@ -183,12 +251,20 @@ def _read_words(
 
 def _replace_one(sentence: Words) -> list[Words]:
     """Return the sentence with one word replaced by None, for each of `_positions`."""
-    return [(*sentence[:i], None, *sentence[i + 1 :]) for i in _positions(sentence)]
+    return [_replace(sentence, i) for i in _positions(sentence)]
 
 
 def _delete_one(sentence: Words) -> list[Words]:
     """Return the sentence without one word, for each of `_positions`."""
-    return [sentence[:i] + sentence[i + 1 :] for i in _positions(sentence)]
+    return [_delete(sentence, i) for i in _positions(sentence)]
+
+
+def _replace(sentence: Words, i: int) -> Words:
+    return (*sentence[:i], None, *sentence[i + 1 :])
+
+
+def _delete(sentence: Words, i: int) -> Words:
+    return sentence[:i] + sentence[i + 1 :]
 
 
 def _positions(sentence: Words) -> Sequence[int]:

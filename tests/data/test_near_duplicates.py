@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from threading import Thread
@@ -47,14 +48,14 @@ def test_in_a_script_without_spaces_a_near_copy_differs_in_one_letter() -> None:
 
 def test_the_variants_of_a_long_training_sentence_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their size is the square of its length."""
-    replace_one = module._replace_one
+    hash_sentences = module._hash
     lengths = []
 
-    def noting(sentence: module.Words) -> list[module.Words]:
-        lengths.append(len(sentence))
-        return replace_one(sentence)
+    def noting(sentences: Sequence[module.Words]) -> module.Hashes:
+        lengths.extend(map(len, sentences))
+        return hash_sentences(sentences)
 
-    monkeypatch.setattr(module, "_replace_one", noting)
+    monkeypatch.setattr(module, "_hash", noting)
     train = text(("a " * 100_000, "b"), ("a b c d", "e"), ("a b c d e", "e"), ("a b", "e"))
     found = near_duplicates(train, {"test": text(("a b c", "f"))})
     assert found["test"]["source_within_one_word"] == [0]
@@ -71,6 +72,27 @@ def test_long_sources_are_similar_only_if_they_are_equal() -> None:
     ]
     assert found["source_within_one_word"] == [0, 2]
     assert found["source_in_train"] == [2]
+
+
+def test_the_hash_of_a_variant_is_that_of_the_same_words() -> None:
+    sentences = [("a", "b", "a", "c"), (), ("a",), ("b", "a"), ("d",) * (module.LONGEST + 1)]
+    found = module._hash(sentences)
+    of = dict(zip(sentences, found.whole_N.tolist(), strict=True))
+    assert len({*of.values()}) == len(sentences)
+    replaced = [one for sentence in sentences for one in module._replace_one(sentence)]
+    deleted = [one for sentence in sentences for one in module._delete_one(sentence)]
+    assert [*found.deleted_P] == [*module._hash(deleted).whole_N]
+    variants = [*zip(found.sentence_P.tolist(), found.word_P.tolist(), strict=True)]
+    assert [module._replace(sentences[n], i) for n, i in variants] == replaced
+    assert [module._delete(sentences[n], i) for n, i in variants] == deleted
+    # Two sentences that differ in one word have a common variant.
+    same = module._hash([("a", "x", "c"), ("a", "y", "c")]).replaced_P.reshape(2, 3)
+    assert (same[0] == same[1]).tolist() == [False, True, False]
+
+
+def test_sentences_with_the_same_hash_by_chance_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_find_known", lambda hashes, known: [*range(len(hashes))])
+    test_counts_equal_a_comparison_of_all_pairs()
 
 
 def test_what_is_counted() -> None:
