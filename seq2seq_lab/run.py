@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from seq2seq_lab.runtime.device import (
 )
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.memory import DEVICE, memory_errors
-from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.ranks import Ranks, has_lost_rank
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
@@ -112,8 +112,7 @@ def recorded(job: Job, ranks: Ranks) -> Iterator[StopSignals]:
         Preempted: a signal has stopped the run; see `runtime.signals`.
     """
     stop = StopSignals(ranks.store)
-    # With several ranks, the error can be that another rank has ended.
-    named = named_components(job.config) if ranks.size == 1 else nullcontext()
+    named = named_components(job.config, of_others=has_lost_rank)
     with stop.handled():
         try:
             with storage_errors(job.folder), threads.restored_threads(), named:

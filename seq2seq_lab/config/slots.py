@@ -319,16 +319,23 @@ def custom_components(config: Config) -> dict[Path, str]:
 
 
 @contextlib.contextmanager
-def named_components(config: Config) -> Iterator[None]:
+def named_components(
+    config: Config, of_others: Callable[[Exception], bool] = lambda error: False
+) -> Iterator[None]:
     """Replace an exception of a configuration with custom components by a `ComponentError`; `run.log` has the traceback.
 
     The package can raise it too, for a wrong value that a component returned. An `OSError` of the package stays as it is.
+
+    Args:
+        of_others: whether an exception comes from outside of this process; it stays as it is.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # custom code may raise any
+        if of_others(error):
+            raise
         frame, components = extensions.frame_of(error), custom_components(config)
         if frame is not None:
             component = components.get(Path(frame.filename), "A custom component")

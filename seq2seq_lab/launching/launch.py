@@ -32,12 +32,12 @@ from seq2seq_lab import run
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.run_folder import MANIFEST, read_result
 from seq2seq_lab.config.schema import Backend, Config
-from seq2seq_lab.errors import Preempted, UserError, storage_errors
+from seq2seq_lab.errors import ComponentError, Preempted, UserError, storage_errors
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank
-from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks
+from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks, has_lost_rank
 from seq2seq_lab.runtime.signals import SIGNALS, StopSignals, is_ignored
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.runtime.watch import Limits, watched
@@ -56,7 +56,7 @@ JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to start
 RESUME_TIMEOUT = timedelta(hours=1)  # the same with resume=RUN: rank 0 first hashes the input files
 LOST_SECONDS = 2.0  # for the rank that others have lost to be reported first
 ERROR_KEY = "error"  # in the store: the rank that has failed first, and its traceback
-USER_ERROR_FILE = "user_error.txt"  # the message of the `UserError` of a spawned rank
+USER_ERROR_FILE = "user_error.json"  # of a spawned rank: whether it is that of a component, and its message
 SHUTDOWN_SECONDS = 120  # for ranks to write a checkpoint after a signal
 
 
@@ -265,7 +265,8 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
             )
             results: dict[int, Result] = elastic_launch(settings, _enter_process)(entry, *arguments)
         except ChildFailedError as error:
-            raise _error_of_rank(error, Path(logs)) from None
+            failed = _error_of_rank(error, Path(logs))
+            raise failed from failed.__cause__
         except SignalException as error:
             for process in multiprocessing.active_children():  # after a second signal
                 process.kill()
@@ -285,18 +286,28 @@ def _existing_fields(settings: type, **values: Any) -> dict[str, Any]:
 def _error_of_rank(error: "ChildFailedError", logs: Path) -> BaseException:
     """Return the error that ended the ranks."""
     rank, failure = error.get_first_failure()
+    # A dict if the rank raised an exception.
+    message: Any = failure.message
+    text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
     user_errors = sorted(logs.rglob(USER_ERROR_FILE), key=lambda path: path.stat().st_mtime)
     if user_errors:
-        return UserError(user_errors[0].read_text("utf-8"))
+        of_component, passed = json.loads(user_errors[0].read_text("utf-8"))
+        return _user_error(rank, of_component, passed, text)
     # The exit code of a process that a signal has ended is the negative signal number.
     if (number := failure.exitcode - 128) in SIGNALS or (number := -failure.exitcode) in SIGNALS:
         return Preempted(number)
     if failure.exitcode == -signal.SIGKILL:
         return RankKilledError(f"Rank {rank} failed: {failure.message}")
-    # A dict if the rank raised an exception.
-    message: Any = failure.message
-    text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
     return RuntimeError(f"Rank {rank} failed: {text}")
+
+
+def _user_error(rank: int, of_component: bool, message: str, trace: str) -> UserError:
+    """Return the `UserError` of another rank. That of a component has the traceback, for `run.log`."""
+    if not of_component:
+        return UserError(message)
+    error = ComponentError(message)
+    error.__cause__ = RuntimeError(f"Rank {rank} failed: {trace}")
+    return error
 
 
 @contextmanager
@@ -340,24 +351,20 @@ def _enter_process(entry: Callable[..., Result], *arguments: object) -> Result:
     except Preempted as preempted:
         leave(preempted.exit_status)  # this closes its connections, for which other ranks may be waiting
     except UserError as error:
-        _pass_to_parent(str(error))
+        _pass_to_parent(error)
         raise
     except RuntimeError as error:
-        if _has_lost_rank(error):
+        if has_lost_rank(error):
             time.sleep(LOST_SECONDS)
         raise
     Finalize(None, leave, exitpriority=-100)  # after the agent has received the result
     return result
 
 
-def _pass_to_parent(message: str) -> None:
-    """Pass the message of a `UserError` to the process that has spawned this rank."""
-    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name(USER_ERROR_FILE).write_text(message, "utf-8")
-
-
-def _has_lost_rank(error: BaseException) -> bool:
-    """Return whether a collective operation has failed because another rank has ended."""
-    return isinstance(error, distributed.DistError) or "gloo/transport" in str(error)
+def _pass_to_parent(error: UserError) -> None:
+    """Pass a `UserError` to the process that has spawned this rank."""
+    text = json.dumps([isinstance(error, ComponentError), str(error)])
+    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name(USER_ERROR_FILE).write_text(text, "utf-8")
 
 
 def _enter_rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
@@ -365,7 +372,7 @@ def _enter_rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
     with (
         extensions.using(config_dir),
         join_ranks() as ranks,
-        _running(job, ranks, _pass_to_parent) as stop,
+        _running(job, ranks, lambda message: _pass_to_parent(UserError(message))) as stop,
     ):
         return run.experiment(job, ranks, stop)
 
@@ -405,7 +412,7 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
         if isinstance(first, Preempted):
             leave(first.exit_status)
         # `run.recorded` records the errors of rank 0. Another rank that has lost rank 0 keeps this record.
-        if ranks.main == (first is not error) and not (_has_lost_rank(first) and read_result(job.folder)):
+        if ranks.main == (first is not error) and not (has_lost_rank(first) and read_result(job.folder)):
             record_failure(job.folder, first)
         if first is error:
             raise
@@ -416,7 +423,7 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
 def _first_error(ranks: Ranks, error: BaseException) -> BaseException:
     """Return the error of the rank that has failed first. If this rank is the first one, the others can read its error."""
     assert ranks.store is not None, "several ranks"
-    lost = _has_lost_rank(error)
+    lost = has_lost_rank(error)
     try:
         if lost or isinstance(error, Preempted):  # a launcher sends SIGTERM to the ranks that are left
             end = time.monotonic() + (LOST_SECONDS if lost else 0)
@@ -426,13 +433,15 @@ def _first_error(ranks: Ranks, error: BaseException) -> BaseException:
                 time.sleep(0.05)
             published = ranks.store.get(ERROR_KEY)
         else:
-            by_user = isinstance(error, UserError)
-            text = str(error) if by_user else "".join(traceback.format_exception(error))
-            own = json.dumps([ranks.rank, by_user, text])
+            by_user, of_component = isinstance(error, UserError), isinstance(error, ComponentError)
+            trace = "".join(traceback.format_exception(error))
+            own = json.dumps([ranks.rank, by_user, of_component, str(error), trace])
             published = ranks.store.compare_set(ERROR_KEY, "", own)
     except distributed.DistError:  # the process with the store has ended
         return error
-    rank, by_user, text = json.loads(published)
+    rank, by_user, of_component, message, trace = json.loads(published)
     if rank == ranks.rank:
         return error
-    return UserError(text) if by_user else RuntimeError(f"Rank {rank} failed: {text}")
+    if by_user:
+        return _user_error(rank, of_component, message, trace)
+    return RuntimeError(f"Rank {rank} failed: {trace}")

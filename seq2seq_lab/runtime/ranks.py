@@ -21,6 +21,11 @@ Value = TypeVar("Value")
 NO_TIMEOUT = timedelta(days=365)  # `runtime.watch` ends a run that makes no progress
 
 
+def has_lost_rank(error: BaseException) -> bool:
+    """Return whether a collective operation has failed because another rank has ended."""
+    return isinstance(error, distributed.DistError) or "gloo/transport" in str(error)
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The rank of this process and the collective operations of its run.

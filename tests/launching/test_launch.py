@@ -10,6 +10,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,9 +21,10 @@ from forked_ranks import forked_ranks
 from torch import distributed
 
 import seq2seq_lab
+from seq2seq_lab import run
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.schema import Backend
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.launching import launch, start
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
@@ -196,19 +198,47 @@ class Faulty(Schedule):
 
 
 @pytest.mark.slow
-def test_the_traceback_of_a_rank_of_a_launcher_reaches_the_user(tmp_path: Path) -> None:
+def test_the_error_of_a_component_on_a_rank_of_a_launcher_reaches_the_user(tmp_path: Path) -> None:
     (tmp_path / "own" / "schedule").mkdir(parents=True)
     (tmp_path / "own" / "faulty.py").write_text(FAULTY, "utf-8")
     (tmp_path / "own" / "schedule" / "faulty.yaml").write_text("_target_: faulty.Faulty\n", "utf-8")
     small = [setting for setting in SETTINGS if setting != "schedule=constant"]
     ended = torchrun(tmp_path, "--config-dir=own", *small, "schedule=faulty", "hydra.run.dir=run")
     assert ended.returncode == 1
-    assert ended.stderr.count("ZeroDivisionError: of rank 1") == 1
-    assert "in factor" in ended.stderr
+    assert "error: schedule=Faulty failed: " in ended.stderr
+    assert ended.stderr.count("ZeroDivisionError: of rank 1, in factor") == 1
+    assert ended.stderr.count("faulty.py") == 1  # without the traceback
     assert "gloo" not in ended.stderr  # rank 0 has lost rank 1
     result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
     assert result["status"] == "failed"
-    assert "ZeroDivisionError: of rank 1" in result["error"]
+    assert "schedule=Faulty failed" in result["error"]
+    log = (tmp_path / "run" / "run.log").read_text("utf-8")
+    assert 'raise ZeroDivisionError("of rank 1")' in log  # the traceback
+
+
+def fail(message: str) -> NoReturn:
+    raise RuntimeError(message)
+
+
+def test_an_error_of_a_component_is_named_on_each_rank_but_not_the_loss_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "seq2seq_lab.config.slots.custom_components", lambda _: {Path("own.py"): "attention=Own"}
+    )
+    job = Job(compose_run(SETTINGS).config, {}, {}, tmp_path, resume=False)
+    ranks = Ranks(0, 2, 0, store=distributed.HashStore())  # type: ignore[attr-defined]
+    for message, kind in (("a wrong shape", ComponentError), ("gloo/transport/tcp/pair.cc", RuntimeError)):
+        with pytest.raises(kind, match=message) as caught, run.recorded(job, ranks):
+            ranks.broadcast(partial(fail, message))
+        assert type(caught.value) is kind
+
+
+def test_the_error_of_a_component_on_another_rank_has_its_traceback() -> None:
+    error = launch._user_error(1, True, "attention=Own failed", "Traceback …")
+    assert isinstance(error, ComponentError)
+    assert str(error.__cause__) == "Rank 1 failed: Traceback …"
+    assert launch._user_error(1, False, "dataset.train=x", "Traceback …").__cause__ is None
 
 
 @pytest.mark.parametrize(
