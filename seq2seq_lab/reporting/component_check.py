@@ -3,8 +3,9 @@
 import contextlib
 import copy
 import logging
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from seq2seq_lab.reporting.run_report import report_evaluations
 from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.runtime.device import autocast
+from seq2seq_lab.tasks.base import StepInfo, Task, TrainingSplit
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.initial import use_vocabulary
 
@@ -31,15 +33,15 @@ EXAMPLES = 2  # of the validation split
 
 
 def check_components(config: Config, task: Task, model: Any, compute: Compute) -> None:
-    """Evaluate two validation examples and report them, if the run uses a file of `--config-dir`.
+    """Evaluate two validation examples and report them, if the run uses a file of `--config-dir`, and compute a gradient.
 
     The generator of random numbers and the attributes of the task do not change.
 
     Raises:
         UserError: the code of the user raises an exception: names the component, the file and the line. Attention weights
-            or the scores of a readout are wrong: names the component.
+            or the scores of a readout are wrong, or a component gets no gradient: names the component.
     """
-    if not custom_components(config):
+    if not (custom := custom_components(config)):
         return
     tried = copy.copy(task)  # `load` sets attributes
     saved = use_vocabulary(config, tried)
@@ -55,6 +57,52 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
         report_evaluations(
             tried, [(split, evaluation)], declared, folder=Path(folder), tracker=tracker, step=0
         )
+        check_gradients(tried, copy.deepcopy(model), data.train, alone, custom)
+
+
+def check_gradients(
+    task: Task, model: nn.Module, train: TrainingSplit, compute: Compute, custom: Mapping[Path, str]
+) -> None:
+    """Refuse a custom component with weights if the loss of a training batch has no gradient for any of them.
+
+    Args:
+        model: a copy, whose buffers may change.
+        custom: see `custom_components`.
+
+    Raises:
+        UserError: names the component.
+    """
+    weights = {
+        setting: trained
+        for module in model.modules()
+        for setting in custom.get(_file_of(module), "").split(", ")
+        if setting.endswith(f"={type(module).__name__}")
+        and (trained := [weight for weight in module.parameters() if weight.requires_grad])
+    }
+    if not weights:
+        return
+    plan = train.epoch(0, compute.device)
+    if not plan.steps:
+        return
+    ((index, *_),) = plan.share(0, rank=0, ranks=1, micro_batches=1).values()
+    model.train()
+    with autocast(compute.precision, compute.device):
+        loss = task.loss(model, plan.batch(index), StepInfo(epoch=0, step=0))
+    for setting, trained in weights.items():
+        gradients: Sequence[Tensor | None] = ()
+        if loss.requires_grad:
+            gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
+            raise UserError(
+                f"{setting}: the loss has no gradient for its weights, so they would not be trained. What it returns may be "
+                f"detached, computed with torch.no_grad(), or integers. Correct it; for weights that are not to be trained, "
+                f"call requires_grad_(False)."
+            )
+
+
+def _file_of(module: nn.Module) -> Path:
+    """Return the file with the class of a module."""
+    return Path(getattr(sys.modules[type(module).__module__], "__file__", None) or "")
 
 
 @contextlib.contextmanager

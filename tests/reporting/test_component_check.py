@@ -67,6 +67,25 @@ class Wrong(RecurrentEncoder):
 """
 
 
+DETACHED = """
+from seq2seq_lab.models.attention import AdditiveAttention
+
+class Wrong(AdditiveAttention):
+    def score(self, query_BTQ, keys_BSK):
+        return super().score(query_BTQ, keys_BSK).detach()
+"""
+ROUNDED = DETACHED.replace("detach()", "mul(10).long()")
+CUT_ENCODER = """
+import torch
+from seq2seq_lab.models.encoders import RecurrentEncoder
+
+class Wrong(RecurrentEncoder):
+    def forward(self, embedded_BSE, lengths):
+        with torch.no_grad():
+            return super().forward(embedded_BSE, lengths)
+"""
+
+
 def write(folder: Path, group: str, code: str) -> Path:
     (folder / group).mkdir(parents=True)
     (folder / "broken.py").write_text(code)
@@ -100,7 +119,7 @@ def test_an_error_is_reported_before_the_first_step(
         assert not (run / "checkpoints").exists()
 
 
-def test_a_wrong_value_in_the_first_step_names_the_custom_components(
+def test_a_wrong_value_in_a_training_step_names_the_custom_components(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The package raises the error, for what the component returned."""
@@ -115,7 +134,26 @@ def test_a_wrong_value_in_the_first_step_names_the_custom_components(
     assert "Traceback" not in error
     log = (run / "run.log").read_text("utf-8")
     assert "Traceback" in log
-    assert "training/step.py" in log
+    assert "in check_gradients" in log
+
+
+@pytest.mark.parametrize(
+    ("group", "base", "code"),
+    [
+        ("attention", "additive", DETACHED),
+        ("attention", "additive", ROUNDED),
+        ("encoder", "bigru", CUT_ENCODER),
+    ],
+)
+def test_a_component_without_a_gradient_is_refused(
+    group: str, base: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = write(tmp_path / "own", group, code)
+    (own / group / "wrong.yaml").write_text(f"defaults: [{base}, _self_]\n_target_: broken.Wrong\n")
+    run = tmp_path / "run"
+    words = ("--config-dir", str(own), f"{group}=wrong", f"hydra.run.dir={run}", *SETTINGS)
+    assert command_line.run(*words) == 2
+    assert f"{group}=Wrong: the loss has no gradient" in capsys.readouterr().err
 
 
 def test_an_error_without_custom_components_stays_as_it_is() -> None:
