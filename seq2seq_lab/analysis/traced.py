@@ -237,7 +237,7 @@ class WordPair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changed:
+class ChangedOutput:
     """What a change of the attention weights changed.
 
     Attributes:
@@ -305,7 +305,7 @@ class Traced(Plain):
     steps: list[TracedStep]
     tree: list[TreeNode]
     no_attention: str | None
-    changed: Changed | None = None
+    changed: ChangedOutput | None = None
     maps: dict[str, Floats] | None = field(default=None, repr=False)
     limit: str = ""
     given: "SearchInput | None" = field(default=None, repr=False, compare=False, metadata=HIDDEN)

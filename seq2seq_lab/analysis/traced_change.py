@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel
 from seq2seq_lab.analysis.interventions import parse_kind, word_positions
 from seq2seq_lab.analysis.search_input import SearchInput
-from seq2seq_lab.analysis.traced import Change, Changed, Traced, TracedOutput, WordPair
+from seq2seq_lab.analysis.traced import Change, ChangedOutput, Traced, TracedOutput, WordPair
 from seq2seq_lab.analysis.tracing import TOP, output_of, search_copies, steps_of, traced
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.tokenizers import PAD, SOS
@@ -70,7 +70,7 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
         after,
         prefix=before.prefix,
         record=None,
-        changed=Changed(
+        changed=ChangedOutput(
             change=change,
             scope=describe_scope(before, change),
             before=original,

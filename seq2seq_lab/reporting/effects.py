@@ -19,7 +19,7 @@ SHOWN = 30  # the largest effects
 
 
 @dataclass(frozen=True, eq=False)
-class Effect:
+class SettingEffect:
     """The difference that a change of one setting makes.
 
     Attributes:
@@ -50,12 +50,12 @@ class Effect:
         ]
 
 
-def effects(table: Table) -> list[Effect]:
+def effects(table: Table) -> list[SettingEffect]:
     """Return the effects of the settings that name the lines, the largest first."""
     return sorted(_effects(table), key=lambda one: -abs(one.value))
 
 
-def _effects(table: Table) -> Iterator[Effect]:
+def _effects(table: Table) -> Iterator[SettingEffect]:
     sets = joint_settings(table.groups)
     for better, worse in combinations(table.groups, 2):  # the better one is first
         changed = [keys for keys in sets if any(better.varies[key] != worse.varies[key] for key in keys)]
@@ -65,7 +65,7 @@ def _effects(table: Table) -> Iterator[Effect]:
         low, high = map(statistics.mean, scores)
         found = table.pairs.get((better, worse))  # of the worse one from the better one
         turned = None if found is None else replace(found, value=-found.value)
-        yield Effect(changed[0], worse, better, high - low, turned)
+        yield SettingEffect(changed[0], worse, better, high - low, turned)
 
 
 def next_steps(table: Table) -> Iterator[Advice]:

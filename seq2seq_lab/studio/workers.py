@@ -22,7 +22,7 @@ class Superseded(Exception):
 
 
 @dataclass(eq=False)
-class Job:
+class QueuedRequest:
     """A request.
 
     Attributes:
@@ -69,8 +69,8 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.lock = threading.Lock()
         self._changed = threading.Condition()
-        self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
+        self._waiting: deque[QueuedRequest] = deque()
+        self._running: QueuedRequest | None = None
         threading.Thread(target=self._work, name=f"studio: {name}", daemon=True).start()
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Worker:
         Raises:
             QueueFull: `QUEUE` requests are waiting.
         """
-        job = Job(key, call, locks)
+        request = QueuedRequest(key, call, locks)
         with self._changed:
             older = [one for one in self._waiting if one.key == key]
             if len(self._waiting) - len(older) >= QUEUE:
@@ -94,9 +94,9 @@ class Worker:
                     one.future.set_exception(Superseded())
             if self._running is not None and self._running.key == key:
                 self._running.superseded.set()
-            self._waiting.append(job)
+            self._waiting.append(request)
             self._changed.notify()
-        return job.future
+        return request.future
 
     def _work(self) -> None:
         while True:
