@@ -92,10 +92,10 @@ class Effect:
 
     Attributes:
         word_class: "all", one of `CLASSES`, or `WITHOUT_CONTENT`.
-        tokens: the number of tokens to which the change applies.
+        tokens: the number of tokens to which the change applies; without any, only "all" has an effect, without means.
         left_out: the number of the others.
         kept: the share of predictions that stay the same.
-        log_prob_change, total_variation, jensen_shannon: means; see `TokenEffects`.
+        log_prob_change, total_variation, jensen_shannon: means; see `TokenEffects`. None for the union.
         confidence: half widths of 95% intervals, by the name of the mean (bootstrap over sentences).
         by_largest: the median of `TokenEffects.median_variation` by the largest weight, as (lower limit, upper limit,
             tokens, median).
@@ -106,7 +106,7 @@ class Effect:
     word_class: str
     tokens: int
     left_out: int
-    kept: float
+    kept: float | None
     log_prob_change: float | None
     total_variation: float | None
     jensen_shannon: float | None
@@ -328,6 +328,19 @@ def _applies(kind: str, forced: Forced, i: int, count: int, given_TS: Tensor | N
     return np.ones(count, np.bool_)
 
 
+def _applies_to_sources(
+    kind: str, forced: Forced, given: Mapping[str, Sequence[Tensor]]
+) -> npt.NDArray[np.bool_]:
+    """Return whether a kind of change applies to some step of an output of two tokens or more, for each source."""
+    matrices = given.get(kind)
+    return np.array(
+        [
+            _applies(kind, forced, i, 2, None if matrices is None else matrices[i]).any()
+            for i in range(len(forced.sources))
+        ]
+    )
+
+
 def _source_words(forced: Forced, i: int) -> float:
     """Return the number of words of a source, without punctuation; infinite if it is not text."""
     if forced.source_tokenizer is None:
@@ -432,6 +445,11 @@ def _effects(kind: str, scope: str, tokens: TokenEffects) -> Iterator[Effect]:
     for name, of_class in masks.items():
         used = of_class & tokens.changed
         if not used.any():
+            if name == "all":
+                none: dict[str, Any] = dict.fromkeys(COLUMNS)
+                yield Effect(
+                    kind=kind, scope=scope, word_class=name, tokens=0, left_out=len(of_class), **none
+                )
             continue
         values = {column: getattr(tokens, column)[used].astype(np.float64) for column in COLUMNS}
         clusters, ones = tokens.sentence[used], np.ones(int(used.sum()))
@@ -473,9 +491,11 @@ def medians_by_largest(largest_N: Floats, value_N: Floats) -> Iterator[tuple[flo
 
 @dataclass(frozen=True)
 class SearchEffect:
-    """The effect of a kind of change at every step of a search.
+    """The effect of a kind of change at every step of a search, on the outputs for the sentences to which it applies.
 
     Attributes:
+        sentences: their number; without any, the measures are None.
+        left_out: the number of the others.
         unchanged: the share of outputs that stay the same.
         bleu: BLEU with the change.
         difference: BLEU with the change, minus that without.
@@ -483,32 +503,43 @@ class SearchEffect:
     """
 
     kind: str
-    unchanged: float
-    bleu: float
-    difference: float
-    confidence: float
+    sentences: int
+    left_out: int
+    unchanged: float | None
+    bleu: float | None
+    difference: float | None
+    confidence: float | None
 
 
 def search_effect(
-    kind: str, before: Sequence[str], after: Sequence[str], references: References
+    kind: str,
+    before: Sequence[str],
+    after: Sequence[str],
+    references: References,
+    applies: npt.NDArray[np.bool_],
 ) -> SearchEffect:
     """Return the effect on the outputs of a search.
 
     Args:
         before, after: the outputs without and with the change.
+        applies: whether the change applies to each sentence.
     """
+    count, left_out = int(applies.sum()), int((~applies).sum())
+    if not count:
+        return SearchEffect(kind, count, left_out, None, None, None, None)
     metric = Bleu()
-    both = [metric.rows(TextOutputs(lines, references)) for lines in (before, after)]
+    both = [metric.rows(TextOutputs(lines, references))[applies] for lines in (before, after)]
     width = both[0].shape[1]
 
     def difference(totals_K: npt.NDArray[Any]) -> float:
         return metric.value(totals_K[width:]) - metric.value(totals_K[:width])
 
     rows = np.hstack(both)
-    same = float(np.mean([one == other for one, other in zip(before, after, strict=True)]))
-    confidence = confidence_interval(difference, rows, references.clusters, CONFIDENCE_SAMPLES)
+    same_N = np.array([one == other for one, other in zip(before, after, strict=True)])[applies]
+    confidence = confidence_interval(difference, rows, references.clusters[applies], CONFIDENCE_SAMPLES)
     totals = rows.sum(0)
-    return SearchEffect(kind, same, metric.value(totals[width:]), difference(totals), confidence)
+    bleu = metric.value(totals[width:])
+    return SearchEffect(kind, count, left_out, float(same_N.mean()), bleu, difference(totals), confidence)
 
 
 def free(
@@ -535,6 +566,7 @@ def free(
             before,
             _texts(replace(run, model=changed_model(run.model, kind, given, **options)), forced),
             references,
+            _applies_to_sources(kind, forced, given),
         )
         for kind in kinds
     ]

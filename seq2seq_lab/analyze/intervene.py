@@ -140,9 +140,10 @@ def variation_pictures(effects: Sequence[Any]) -> Iterator[Drawing]:
             for one in effects
             if one.scope == scope and one.word_class == "all" and one.by_largest
         ]
-        title = f"Changed attention, scope {scope}"
-        figure = draw_series(series, "largest attention weight", "median total variation", title)
-        yield Drawing(f"variation_{scope}", title, figure)
+        if series:
+            title = f"Changed attention, scope {scope}"
+            figure = draw_series(series, "largest attention weight", "median total variation", title)
+            yield Drawing(f"variation_{scope}", title, figure)
 
 
 def effect_tables(effects: Sequence[Any]) -> Iterator[TextTable]:
@@ -163,21 +164,23 @@ def effect_tables(effects: Sequence[Any]) -> Iterator[TextTable]:
                     with_interval(one, name, 1, 3)
                     for name in ("log_prob_change", "total_variation", "jensen_shannon")
                 ),
+                f"{one.tokens:,}",
                 f"{one.left_out:,}",
             ]
             for kind in kinds
-            if (one := own.get((kind, "all"))) is not None and one.log_prob_change is not None
+            if (one := own[kind, "all"]).kept is None or one.log_prob_change is not None
         ]
-        heads = ["kind", "change of log p", "total variation", "Jensen–Shannon", "tokens left out"]
+        heads = ["kind", "change of log p", "total variation", "Jensen–Shannon", "tokens", "left out"]
         yield TextTable(f"Scope {scope}: means over all tokens", heads, means)
-        limits = [(low, high) for low, high, *_ in max((one.by_largest for one in own.values()), key=len)]
+        limits = sorted({(low, high) for one in own.values() for low, high, *_ in one.by_largest})
         rows = []
         for kind in kinds:
             found = {(low, high): median for low, high, _, median in own[kind, "all"].by_largest}
             if found:
                 rows.append([kind, *(f"{found[one]:.3f}" if one in found else "–" for one in limits)])
         heads = ["kind", *(f"{low}–{high}" for low, high in limits)]
-        yield TextTable(f"Scope {scope}: median total variation by the largest weight", heads, rows)
+        if rows:
+            yield TextTable(f"Scope {scope}: median total variation by the largest weight", heads, rows)
 
 
 def search_table(searches: Sequence[Any]) -> TextTable:
@@ -185,21 +188,25 @@ def search_table(searches: Sequence[Any]) -> TextTable:
     rows = [
         [
             one.kind,
-            f"{one.unchanged:.1%}",
-            f"{one.bleu:.2f}",
-            f"{one.difference:+.2f} ± {one.confidence:.2f}",
+            *(
+                [f"{one.unchanged:.1%}", f"{one.bleu:.2f}", f"{one.difference:+.2f} ± {one.confidence:.2f}"]
+                if one.sentences
+                else ["–"] * 3
+            ),
+            f"{one.sentences:,}",
+            f"{one.left_out:,}",
         ]
         for one in searches
     ]
-    return TextTable(
-        "Scope free: the outputs of the search", ["kind", "outputs kept", "BLEU", "difference"], rows
-    )
+    heads = ["kind", "outputs kept", "BLEU", "difference", "sentences", "left out"]
+    return TextTable("Scope free: the outputs of the search", heads, rows)
 
 
 def with_interval(effect: Any, name: str, scale: float, digits: int) -> str:
     """Return a mean of an effect with its 95% interval."""
-    if effect is None:
+    mean = None if effect is None else getattr(effect, name)
+    if mean is None:
         return "–"
-    text = f"{scale * getattr(effect, name):.{digits}f}"
+    text = f"{scale * mean:.{digits}f}"
     half = effect.confidence.get(name)
     return text if half is None else f"{text} ± {scale * half:.{digits}f}"

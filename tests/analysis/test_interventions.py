@@ -391,13 +391,36 @@ def test_a_search_with_changed_weights(split: Any) -> None:
     run, text = demo(), split.text
     forced = run.forced([*text.source], [*text.target])
     references = split.references(False)
-    unchanged, masked = free(run, references, forced, ["word=99", "gold", "mask=0"])
-    assert (unchanged.unchanged, unchanged.difference, unchanged.confidence) == (1.0, 0.0, 0.0)
+    too_long, masked = free(run, references, forced, ["word=99", "gold", "mask=0"])
+    assert (too_long.sentences, too_long.left_out) == (0, len(text))
+    assert (too_long.unchanged, too_long.bleu, too_long.difference) == (None, None, None)
+    assert masked.sentences == len(text)
     assert masked.difference < 0
     before = ["le roi dort.", "la reine dort."]
-    effect = search_effect("x", before, ["le roi dort.", "le roi mange."], References(before))
+    every = np.ones(2, np.bool_)
+    effect = search_effect("x", before, ["le roi dort.", "le roi mange."], References(before), every)
     assert effect.unchanged == 0.5
     assert effect.difference == pytest.approx(effect.bleu - 100)
+
+
+def test_sentences_to_which_a_change_does_not_apply_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run, lines = demo(), ["the king sleeps.", "sleep!", "the old king does not sleep."]
+    forced = run.forced(lines, [TARGETS[0]] * 3)
+    references = References([one.text for one in run.predict(lines)])
+    for kind, applies in (("word=4", [2]), ("permute", [0, 2]), ("previous", [0, 1, 2])):
+        (found,) = free(run, references, forced, [kind])
+        one = run.forced([lines[i] for i in applies], [TARGETS[0]] * len(applies))
+        (alone,) = free(run, References([references.streams[0][i] for i in applies]), one, [kind])
+        assert (found.sentences, found.left_out) == (len(applies), 3 - len(applies))
+        if kind != "permute":  # its draws depend on the index of the sentence
+            assert (found.unchanged, found.bleu) == (alone.unchanged, alone.bleu)
+    (none,) = effects(intervene(run.model, forced, ["word=9"], ["step"]))
+    assert (none.tokens, none.left_out, none.kept) == (0, 15, None)
+    arguments = ["intervene", "demo", *DATA, "--first", "2", "--kinds", "word=99", "--scopes", "step,free"]
+    analyze.main(arguments)
+    text = capsys.readouterr().out
+    assert "100.0%" not in text
+    assert text.count("word=99") == 3
 
 
 @pytest.mark.parametrize(
