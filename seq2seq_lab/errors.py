@@ -7,8 +7,9 @@ import errno
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from seq2seq_lab.streams import StreamError, guarded
 
@@ -224,6 +225,30 @@ def require(holds: bool, key: str, value: object, allowed: str) -> None:
     """Raise `UserError` for the value of a key unless `holds` is true."""
     if not holds:
         raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, also one of NumPy; a boolean is not."""
+    return type(value) is not bool and isinstance(value, Integral)
+
+
+def require_index(key: str, value: Any, count: int, what: str) -> None:
+    """Raise `UserError` for the value of a key unless it is a whole number from 0 to `count` − 1.
+
+    Args:
+        what: the kind of thing that it is the index of, for the message.
+    """
+    require(
+        is_whole(value) and 0 <= value < count,
+        key,
+        value,
+        f"0 to {count - 1}, {what}" if count else f"none: there is no {what}",
+    )
+
+
+def require_seed(value: object) -> None:
+    """Raise `UserError` for a seed that is not a whole number."""
+    require(is_whole(value), "seed", value, "a whole number")
 
 
 def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:

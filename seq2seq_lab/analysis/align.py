@@ -75,7 +75,7 @@ def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> 
         given += [] if extraction.head is None else [("--head", extraction.head, heads)]
         for name, value, count in given:
             allowed = f"0 to {count - 1}" if count else "none: the model has no heads"
-            require(value is not None and 0 <= value < count, name, value, allowed)
+            require(value in range(count), name, value, allowed)
     for index, batch, _, weights_BTS in forced.readings():
         if weights_BTS is None:
             raise UserError("The model has no attention to words. Give another method: --method occlusion.")

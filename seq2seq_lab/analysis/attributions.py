@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seq2seq_lab.analysis.plain import Plain, plain
 from seq2seq_lab.analysis.questions import Question
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, require_index, require_list, require_seed
 from seq2seq_lab.runtime.counter_rng import uniform as draw
 from seq2seq_lab.runtime.device import to_host
 
@@ -390,7 +390,7 @@ def check_methods(names: Sequence[str]) -> None:
     Raises:
         UserError: names the method.
     """
-    for name in names:
+    for name in map(str, names):
         if name not in METHODS:
             raise UserError(
                 f"method={name} is not allowed.{did_you_mean(name, METHODS)} Methods: {', '.join(METHODS)}."
@@ -413,14 +413,19 @@ def contrast(question: Question, against: str | int) -> Tensor:
     """Return the token y′_t of each row.
 
     Args:
-        against: "runner-up" for the most probable token other than y_t; else a word, or the id of a token.
+        against: "runner-up" for the most probable token other than y_t; else a word, or the id of a token or a class.
 
     Raises:
-        UserError: the word is not one token of the vocabulary.
+        UserError: the word is not one token of the vocabulary, or there is no such id.
     """
     if against == "runner-up":
         return runner_up(question)
-    found = against if isinstance(against, int) else question.id_of(against)
+    if not isinstance(against, str):
+        with torch.no_grad():
+            outputs = question.log_probs(question.vectors_SE[None], steps=1).shape[2]
+        require_index("against", against, outputs, "the id of an output of the model")
+        return torch.full_like(question.outputs_T, against)
+    found = question.id_of(against)
     if found is None:
         raise UserError(
             f"--against={against} is not an output of the model. Give one token of its vocabulary, one of its classes, or "
@@ -442,6 +447,8 @@ def attribute_pair(
     Raises:
         UserError: an unknown method, one that the model does not have, or a word that the vocabulary lacks.
     """
+    require_list("attribute", "methods", methods, "methods", split=True)
+    require_seed(seed)
     against_T = None if against is None else contrast(question, against)
     found = attribute(question, methods or methods_of(question), Options(against_T, seed))
     return Attributed(**attributed_fields(question, against_T), attributions=found)

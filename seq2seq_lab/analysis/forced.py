@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from seq2seq_lab.data.alignment_files import alignment_words
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.corpus import Gold, word_spans
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.errors import UserError, require_list
+from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.metrics.alignment import WordLinks
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.runtime.compute import Compute
@@ -93,13 +94,16 @@ class Forced:
 
 
 def check_pairs(sources: object, targets: object) -> None:
-    """Refuse, as arguments of `forced`, anything but two lists of the same length.
+    """Refuse, as arguments of `forced`, anything but two lists of texts, or of paths and texts, of the same length.
 
     Raises:
-        UserError: names the lengths.
+        UserError: names the argument, or the lengths.
     """
     for name, given in (("sources", sources), ("targets", targets)):
         require_list("forced", "texts", given, name)
+    for name, given, kinds in (("sources", sources, (str, Path)), ("targets", targets, (str,))):
+        texts = isinstance(given, Sequence) and all(isinstance(one, kinds) for one in given)
+        require(texts, name, repr(given), "a list of texts")
     assert isinstance(sources, Sequence)
     assert isinstance(targets, Sequence)
     if len(sources) != len(targets):

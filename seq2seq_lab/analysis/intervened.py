@@ -1,16 +1,17 @@
 """The effects of changed attention weights on the predictions of one given output."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.interventions import BY_DEFAULT, Scope, TokenEffects, intervene
+from seq2seq_lab.analysis.interventions import BY_DEFAULT, Scope, TokenEffects, intervene, require_word
 from seq2seq_lab.analysis.plain import Plain
-from seq2seq_lab.errors import require
+from seq2seq_lab.data.words import words
+from seq2seq_lab.errors import is_whole, require, require_list, require_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +60,49 @@ def intervene_pair(
         options: `layer`, `head`, `seen` and `seed` of `ChangedModel`, and `permutations` of `interventions.intervene`.
 
     Raises:
-        UserError: an unknown kind, one without what it needs, or a model without attention.
+        UserError: an unknown kind, one without what it needs, another option that is not allowed, or a model without
+            attention.
     """
+    require_list("intervene", "kinds", kinds, "kinds", split=True)
+    (source,), (target,) = forced.sources, forced.targets
+    if forced.source_tokenizer is not None:
+        count = len(words(source, forced.source_tokenizer.spans(source)))
+        for kind in kinds:
+            require_word(kind, count)
+    require_seed(options.get("seed", 1))
+    permutations = options.get("permutations", 1)
+    whole = is_whole(permutations) and permutations >= 1
+    require(whole, "permutations", permutations, "a whole number, 1 or more")
+    tokenizer = forced.tokenizer.for_source(source)
+    (ids,) = tokenizer.encode([target])
     given = None
     if weights is not None:
+        require("weights" in kinds, "weights", weights, "left out, except for the kind weights")
         (batch,) = map(forced.batch, forced.plan)
-        columns = max(batch.source_lengths)
-        valid = all(len(row) == columns and all(map(math.isfinite, row)) for row in weights)
-        require(valid and len(weights) > 0, "weights", weights, f"lists of {columns} numbers")
-        given = [torch.tensor(weights, dtype=torch.float64)]
+        given = [matrix_of(weights, max(batch.source_lengths), len(ids) + 1)]
     found = intervene(model, forced, kinds or BY_DEFAULT, scopes, weights=given, **options)
-    (target,) = forced.targets
-    tokenizer = forced.tokenizer.for_source(forced.sources[0])
-    (ids,) = tokenizer.encode([target])
     return Intervened(
-        source=forced.sources[0],
+        source=source,
         target=target,
         tokens=[*tokenizer.tokens(ids), "<eos>"],
         effects=[
             TokenEffect(kind=kind, scope=scope, tokens=tokens) for (kind, scope), tokens in found.items()
         ],
     )
+
+
+def matrix_of(weights: object, columns: int, steps: int) -> torch.Tensor:
+    """Return given weights [T, S] or [1, S].
+
+    Raises:
+        UserError: names the shape.
+    """
+    try:
+        rows = np.array(weights, np.float64)
+    except (TypeError, ValueError):
+        rows = np.array(np.nan)
+    valid = rows.shape in ((1, columns), (steps, columns)) and bool(np.isfinite(rows).all())
+    require(
+        valid, "weights", weights, f"one list of {columns} numbers, or {steps} of them, one for each token"
+    )
+    return torch.from_numpy(rows)

@@ -21,7 +21,7 @@ from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.data.corpus import CONTENT_CLASSES, Gold, word_spans
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, require
 from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.metrics.bleu import Bleu
@@ -204,7 +204,7 @@ def parse_kind(kind: str) -> tuple[str, int | None]:
     Raises:
         UserError: an unknown kind.
     """
-    name, _, word = kind.partition("=")
+    name, _, word = str(kind).partition("=")
     with_word = name in WITH_WORD
     if name not in KINDS or with_word != word.isdecimal() or (word and not with_word):
         known = [f"{one}=J" if one in WITH_WORD else one for one in KINDS]
@@ -213,6 +213,17 @@ def parse_kind(kind: str) -> tuple[str, int | None]:
             f"source word, from 0."
         )
     return name, int(word) if with_word else None
+
+
+def require_word(kind: str, words: int, key: str = "kind") -> None:
+    """Refuse `word=J` and `mask=J` of a word that a source of so many words does not have.
+
+    Raises:
+        UserError: names the kind.
+    """
+    name, word = parse_kind(kind)
+    allowed = f"{name}=J with J from 0 to {words - 1}" if words else "a kind without a word of the source"
+    require(word is None or word < words, key, kind, allowed)
 
 
 def _run_batch(

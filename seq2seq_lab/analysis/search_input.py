@@ -102,6 +102,9 @@ class SearchInput:
         Raises:
             UserError: an id is not in the vocabulary.
         """
+        require(
+            isinstance(prefix, Sequence), "prefix", prefix, "a text, or a list of words and of ids of tokens"
+        )
         found: list[int] = []
         for part in [prefix] if isinstance(prefix, str) else prefix:
             if isinstance(part, str):

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.analysis.changes import KINDS, ChangedModel
-from seq2seq_lab.analysis.interventions import parse_kind, word_positions
+from seq2seq_lab.analysis.interventions import parse_kind, require_word, word_positions
 from seq2seq_lab.analysis.search_input import SearchInput
 from seq2seq_lab.analysis.traced import Change, ChangedOutput, Traced, TracedOutput, WordPair
 from seq2seq_lab.analysis.tracing import TOP, output_of, search_copies, steps_of, traced
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.tokenizers import PAD, SOS
-from seq2seq_lab.errors import UserError, did_you_mean, require
+from seq2seq_lab.errors import UserError, did_you_mean, require, require_index
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.greedy import GreedySearch
@@ -46,9 +46,7 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
     if change.scope == "all":
         require(change.step is None, "change.step", change.step, "null with change.scope=all")
     else:
-        steps = len(before.steps)
-        allowed = f"0 to {steps - 1}, a step of the output"
-        require(change.step is not None and 0 <= change.step < steps, "change.step", change.step, allowed)
+        require_index("change.step", change.step, len(before.steps), "a step of the output")
         kept = [one.token for one in before.steps[: change.step]]
         prefix = max(prefix, kept, key=len)
     reached = _reached(before, change)
@@ -124,7 +122,8 @@ def read_change(given: Change | Mapping[str, Any]) -> Change:
         UserError: an unknown key, a value of another type, or a kind without what it needs.
     """
     if isinstance(given, Change):
-        return given
+        given = {name: getattr(given, name) for name in HINTS}
+    require(isinstance(given, Mapping), "change", given, "a Change, or a dictionary of its fields")
     for key, value in given.items():
         if key not in HINTS:
             near = did_you_mean(str(key), HINTS)
@@ -149,15 +148,20 @@ def with_change(given: SearchInput, change: Change, reached: _Reached, copies: i
     require(name != "gold", "change.kind", change.kind, "any kind but gold, which needs a reference")
     columns = len(given.source.column_names)
     rows: Sequence[Tensor] | None = None
+    require(
+        name == "weights" or not change.weights,
+        "change.weights",
+        change.weights,
+        "null, except for the kind weights",
+    )
     if name == "weights":
         weights = change.weights or []
         valid = len(weights) == columns and all(math.isfinite(one) and 0 <= one <= 1 for one in weights)
         require(valid, "change.weights", change.weights, f"a list of {columns} numbers from 0 to 1")
         rows = [torch.tensor([weights], dtype=torch.float64)]
     elif word is not None:
-        words = len(given.source.words) if given.source.columns == "tokens" else 0
-        allowed = f"{name}=J with J from 0 to {words - 1}" if words else "a kind without a word of the source"
-        require(word < words and given.source_tokenizer is not None, "change.kind", change.kind, allowed)
+        text = given.source.columns == "tokens" and given.source_tokenizer is not None
+        require_word(change.kind, len(given.source.words) if text else 0, "change.kind")
         assert given.source_tokenizer is not None
         rows = [word_positions(given.source_tokenizer, given.source.text, word)]
     model = ChangedModel(

@@ -24,7 +24,7 @@ from seq2seq_lab.analysis.traced import (
 )
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.words import words
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require_index
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.attention import in_word
 from seq2seq_lab.runtime.device import to_host
@@ -292,8 +292,7 @@ def alternatives(traced: Traced, step: int) -> list[Alternative]:
     Raises:
         UserError: the output has no such step.
     """
-    allowed = f"0 to {len(traced.steps) - 1}, a step of the output"
-    require(0 <= step < len(traced.steps), "step", step, allowed)
+    require_index("step", step, len(traced.steps), "a step of the output")
     given, found = traced.given, traced.steps[step].top
     if given is None:  # classes are whole words
         return found

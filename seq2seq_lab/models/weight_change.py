@@ -35,7 +35,7 @@ class WeightChange:
         """
         for key, index, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             allowed = f"0 to {count - 1}, or None for all" if count else "None: the decoder has no heads"
-            require(index is None or 0 <= index < count, key, index, allowed)
+            require(index is None or index in range(count), key, index, allowed)
 
     def of_layer(self, layer: int) -> "WeightChange | None":
         """Return the change if it applies to a layer, else None."""

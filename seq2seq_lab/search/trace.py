@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.errors import require
+from seq2seq_lab.errors import is_whole, require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
 
@@ -114,7 +114,7 @@ class SearchTrace:
         beginning: Beginning | None = None,
         with_states: bool = False,
     ) -> None:
-        require(top >= 1, "top", top, "1 or more")
+        require(is_whole(top) and top >= 1, "top", top, "a whole number, 1 or more")
         self.top, self._check, self.beginning = top, check, beginning
         self.sentences: list[list[list[Node]]] = []
         self.states: dict[int, Any] = {}

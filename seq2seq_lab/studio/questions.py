@@ -10,7 +10,7 @@ from seq2seq_lab.analysis.neighbors import KINDS
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.data.tokenizers import EOS
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require_index
 from seq2seq_lab.reporting.studio_page import SEARCHES, ChosenSearch, compared, saved_page, shown
 from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.opened import Opened
@@ -182,7 +182,7 @@ def contrast(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
         require_unchanged(one)
         traced = one.traced(check)
         best, given = traced.best, traced.given
-        require(step < len(best.tokens), "step", step, f"0 to {len(best.tokens) - 1}, a step of the output")
+        require_index("step", step, len(best.tokens), "a step of the output")
         first = 0
         if given is not None:  # of a search
             read = [*given.before, *(token.id for token in best.tokens if token.id != EOS)]

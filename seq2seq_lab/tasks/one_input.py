@@ -258,6 +258,7 @@ class OneInput:
         Raises:
             UserError: an unknown kind or scope, or a model without attention.
         """
+        require_list("intervene", "scopes", scopes, "scopes", split=True)
         for scope in scopes:
             require(scope in ("step", "all"), "scopes", scope, "step, all")
         return intervene_pair(self.model, self.forced([source], [target]), kinds, scopes, weights, **options)

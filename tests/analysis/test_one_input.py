@@ -3,13 +3,15 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
-from demo_models import SOURCES, TARGETS, demo
+from demo_models import SOURCES, TARGETS, demo, demo_with
 
 from seq2seq_lab.analysis.attributions import attribute
 from seq2seq_lab.analysis.interventions import intervene
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.questions import ask
+from seq2seq_lab.analysis.traced import Change
 from seq2seq_lab.errors import UserError
 
 PAIR = SOURCES[1], TARGETS[1]
@@ -67,3 +69,64 @@ def test_an_intervention_on_one_pair() -> None:
     for wrong in ({"weights": [[1.0]], "kinds": ["weights"]}, {"scopes": ["free"]}):
         with pytest.raises(UserError, match=next(iter(wrong))):
             run.intervene(*PAIR, **wrong)
+
+
+@pytest.mark.parametrize("against", [10**6, -1, 1.5, True, [1]])
+def test_the_id_of_a_contrast_is_one_of_the_vocabulary(against: Any) -> None:
+    with pytest.raises(UserError, match=r"^against="):
+        demo().attribute(SOURCES[0], TARGETS[0], ["grad_norm"], against)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "key"),
+    [
+        (["word=99"], {}, "kind"),
+        (["mask=4"], {}, "kind"),
+        ([3], {}, "kind"),
+        ("uniform", {}, "intervene"),
+        (["uniform"], {"scopes": "step"}, "intervene"),
+        (["uniform"], {"layer": 0}, "layer"),
+        (["uniform"], {"seed": 1.5}, "seed"),
+        (["permute"], {"permutations": 0}, "permutations"),
+        (["weights"], {"weights": 3}, "weights"),
+        (["weights"], {"weights": [["a"] * 6]}, "weights"),
+        (["weights"], {"weights": [[0.1] * 6] * 3}, "weights"),  # for some of the tokens
+        (["uniform"], {"weights": [[0.1] * 6]}, "weights"),
+    ],
+)
+def test_arguments_of_an_intervention_are_checked(kinds: Any, options: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError, match=f"^{key}[ =]"):
+        demo().intervene(SOURCES[0], TARGETS[0], kinds, **options)
+
+
+def test_a_layer_is_a_whole_number() -> None:
+    run = demo_with("transformer", "scaled_dot")
+    for value in (0.5, 2, -1):
+        with pytest.raises(UserError, match=r"^layer="):
+            run.intervene(SOURCES[0], TARGETS[0], ["uniform"], layer=value)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "key"),
+    [([3], ["x"], "sources"), (["x"], [None], "targets"), (["x"], None, "targets"), (None, [], "sources")],
+)
+def test_pairs_are_texts(sources: Any, targets: Any, key: str) -> None:
+    with pytest.raises(UserError, match=f"^{key}="):
+        demo().score(sources, targets)
+
+
+def test_positions_of_a_trace_are_whole_numbers() -> None:
+    run = demo()
+    traced = run.trace(SOURCES[0])
+    for step in (-1, 99, 1.5, True, "a"):
+        with pytest.raises(UserError, match=r"^step="):
+            run.alternatives(traced, step)
+        for change in ({"kind": "uniform", "step": step}, Change(kind="uniform", step=step)):
+            with pytest.raises(UserError, match=r"^change\.step="):
+                run.trace(SOURCES[0], change=change, before=traced)
+    assert run.alternatives(traced, np.int64(1)) == run.alternatives(traced, 1)
+    for options in ({"prefix": 5}, {"top": 1.5}, {"change": 3}):
+        with pytest.raises(UserError, match=f"^{next(iter(options))}="):
+            run.trace(SOURCES[0], **options)
+    with pytest.raises(UserError, match=r"^change\.weights="):
+        run.trace(SOURCES[0], change=Change(kind="uniform", step=0, weights=[1.0]), before=traced)

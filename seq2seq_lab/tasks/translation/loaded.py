@@ -24,7 +24,7 @@ from seq2seq_lab.data.corpus import UNKNOWN, word_spans
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, SPECIALS, Tokenizer, TokenizerPair
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, is_whole, require, require_index
 from seq2seq_lab.metrics.alignment import Link, WordLinks, attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
@@ -261,14 +261,19 @@ class LoadedTranslation(Loaded):
     ) -> Neighbors:
         """See `Loaded.neighbors`."""
         require(state in KINDS, "state", state, ", ".join(KINDS))
-        require(limit >= 1, "limit", limit, "1 or more")
-        require(count >= 1, "count", count, "1 or more")
+        for key, value in (("limit", limit), ("count", count)):
+            require(is_whole(value) and value >= 1, key, value, "a whole number, 1 or more")
         if not isinstance(self.model, Seq2Seq):
             raise UserError("neighbors: an ensemble has several states. Give one run.")
         traced = self.trace(sentence, prefix) if traced is None else traced
         source, target = ([token.id for token in one.tokens] for one in (traced.source, traced.best))
         pairs = token_pairs(state, source, [SOS, *target])
-        require(0 <= step < len(pairs), "step", step, f"0 to {len(pairs) - 1}")
+        require_index(
+            "step",
+            step,
+            len(pairs),
+            "a position of the source" if state == "encoder" else "a step of the output",
+        )
         text = TokenizedText(Ragged.of([source[1:-1]]), Ragged.of([target]))
         batch = BatchMaker(text, self.device)(np.array([0]))
         with evaluation_context(batch, self.precision, self.device):
