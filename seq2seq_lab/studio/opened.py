@@ -19,6 +19,7 @@ from seq2seq_lab.studio.workers import Worker
 
 KEPT = 4  # answers about searches
 LONGEST_NAME = 40  # characters
+LONGEST_SENTENCE = 300  # tokens; the matrices of an answer grow with the square
 
 
 class Opened:
@@ -64,10 +65,10 @@ class Opened:
         """Return a text that the model can read; for the name of a test image its file.
 
         Raises:
-            UserError: names the field.
+            UserError: names the field; the text may have more than `LONGEST_SENTENCE` tokens.
         """
         if self.run.reads == "lines":
-            self.run.check_input(text, "sentence", self.run.longest_input)
+            self.run.check_input(text, "sentence", min(self.run.longest_input, LONGEST_SENTENCE))
             return text
         if text not in self._images:
             raise UserError(

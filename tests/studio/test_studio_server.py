@@ -153,6 +153,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GREEDY, "sentence": "a\nb"}, "sentence"),
     ({**GREEDY, "sentence": "a " * 30_000}, "sentence"),
     ({**GREEDY, "sentence": "a " * 5_000}, "sentence"),
+    ({**GREEDY, "sentence": "a " * 301}, "301 tokens; the limit is 300"),
     ({**GREEDY, "sentense": "a"}, "sentense"),
     ({**GREEDY, "search": "breadth"}, "search"),
     ({**GREEDY, "search": {"a": 1}}, "search"),
@@ -170,6 +171,19 @@ BAD: list[tuple[Any, str]] = [
     ({**GREEDY, "change": {"kind": "weights", "step": 0, "weights": [0.5, 0.5]}}, "weights"),
     ({**GREEDY, "page": 1}, "page"),
 ]
+
+
+@pytest.mark.parametrize("question", ["difference", "export", "neighbors", "alternatives", "contrast"])
+def test_every_question_limits_the_tokens_of_a_sentence(client: Client, question: str) -> None:
+    sentence = "a " * 301
+    own: dict[str, Any] = {"difference": {"other": 0}, "contrast": {"against": 5, "method": "attention"}}
+    body = {**GREEDY, "sentence": sentence, "step": 0, **own.get(question, {})}
+    if question in ("difference", "export"):
+        del body["step"]
+    if question == "export":
+        body = {"run": 0, "search": "greedy", "sentences": [sentence]}
+    reply = client.ask(question, body)
+    assert (reply.status, "the limit is 300" in reply.text) == (422, True)
 
 
 @pytest.mark.parametrize(("body", "named"), BAD, ids=range(len(BAD)))
