@@ -97,11 +97,27 @@ def about(name: str, run: Any) -> dict[str, Any]:
     """
     return {
         "name": name,
-        "folder": DEMO if is_demo(run.folder) else str(run.folder),
+        "code": opening_code(run),
         "facts": str(run).removeprefix(f"run: {run.folder}, "),
         "reads": "Image" if run.reads == "files" else "Beginning" if run.reads_targets_only else "Sentence",
         "searches": None if run.config.search is None else SEARCHES,
     }
+
+
+def opening_code(run: Any) -> str:
+    """Return the Python expression that opens a run as it was opened; of an ensemble, all runs as the first one."""
+    opening = run.opening
+    given = {
+        "config_dir": None if opening.config_dir is None else str(opening.config_dir),
+        "precision": opening.precision,
+        "changes": [*opening.changes],
+        "checkpoint": opening.checkpoint,
+    }
+    unset: dict[str, object] = {"config_dir": None, "precision": "fp32", "changes": [], "checkpoint": None}
+    options = [f"{name}={value!r}" for name, value in given.items() if value != unset[name]]
+    folders = [DEMO if is_demo(Path(folder)) else folder for folder in opening.folders]
+    loads = [f"seq2seq_lab.load({', '.join([repr(folder), *options])})" for folder in folders]
+    return loads[0] if len(loads) == 1 else f"seq2seq_lab.ensemble([{', '.join(loads)}])"
 
 
 def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced]) -> dict[str, Any]:

@@ -4,14 +4,17 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from demo_models import demo
 
+import seq2seq_lab
 from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
@@ -55,6 +58,19 @@ def test_a_run_without_recorded_outputs_has_the_reason(tmp_path: Path) -> None:
     found = examples(studio_page.recorded(tmp_path))
     assert found["rows"] == []
     assert "not finished" in found["note"]
+
+
+def test_the_code_of_a_run_opens_it_as_it_was_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(seq2seq_lab, "load", lambda folder, **options: calls.append((folder, options)))
+    monkeypatch.setattr(seq2seq_lab, "ensemble", calls.append)
+    run = demo()
+    eval(studio_page.about("a", run)["code"])
+    opening = replace(run.opening, config_dir=Path("my 'own'"), precision="bf16", checkpoint="last:2")
+    eval(studio_page.opening_code(replace(run, opening=replace(opening, changes=("search=beam",)))))
+    eval(studio_page.opening_code(replace(run, opening=replace(run.opening, folders=("a", "b")))))
+    own = {"config_dir": "my 'own'", "precision": "bf16", "checkpoint": "last:2", "changes": ["search=beam"]}
+    assert calls == [("demo", {}), ("demo", own), ("a", {}), ("b", {}), [None, None]]
 
 
 def test_a_saved_page_has_the_numbers_of_the_methods_and_needs_nothing_else() -> None:

@@ -245,7 +245,7 @@ function readAddress() {
 function command() {
   const { run, sentence, prefix, change, search, size } = shown(), text = JSON.stringify;
   const more = { search: (runs[run].searches?.[search] ?? []).map((one) => one.replace("{}", size)), ...(prefix.length && { prefix }), ...(change && { change }) };
-  const code = `import json, seq2seq_lab; run = seq2seq_lab.load(${text(runs[run].folder)}); print(json.dumps(run.trace(${text(sentence)}, **json.loads(${text(text(more))})).as_json()))`;
+  const code = `import json, seq2seq_lab; run = ${runs[run].code}; print(json.dumps(run.trace(${text(sentence)}, **json.loads(${text(text(more))})).as_json()))`;
   return `python -c '${code.replaceAll("'", "'\\''")}'`;
 }
 
