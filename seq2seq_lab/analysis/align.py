@@ -49,7 +49,9 @@ def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[L
     """
     check_methods([extraction.method])
     if forced.source_tokenizer is None:
-        raise UserError("align needs a run with text as its source.")
+        raise UserError(
+            "align needs a run with text as its source. Give a run of task=translation or task=dialogue."
+        )
     if extraction.method != "attention":
         require(extraction.reading == "emit", "--reading", extraction.reading, "emit, except for attention")
         for name in ("layer", "head"):
@@ -70,12 +72,13 @@ def attention_of_batches(model: Any, forced: Forced, extraction: Extraction) -> 
     """Yield (indices of the pairs, weights_BTS) of each batch."""
     of_head = extraction.layer is not None or extraction.head is not None
     if of_head:
-        layers, heads = model.decoder.heads
-        given = [("--layer", extraction.layer, layers)]
-        given += [] if extraction.head is None else [("--head", extraction.head, heads)]
-        for name, value, count in given:
+        given = (extraction.layer, extraction.head)
+        for name, value, count in zip(("--layer", "--head"), given, model.decoder.heads, strict=True):
             allowed = f"0 to {count - 1}" if count else "none: the model has no heads"
-            require(value in range(count), name, value, allowed)
+            require(value is None or value in range(count), name, value, allowed)
+        require(
+            extraction.layer is not None, "--head", extraction.head, "with --layer, the layer of the head"
+        )
     for index, batch, _, weights_BTS in forced.readings():
         if weights_BTS is None:
             raise UserError("The model has no attention to words. Give another method: --method occlusion.")

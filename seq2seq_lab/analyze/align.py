@@ -75,6 +75,9 @@ def align(options: argparse.Namespace) -> None:
     reverse = None
     if options.reverse is not None:
         reverse = open_run(argparse.Namespace(**{**vars(options), "folder": options.reverse}), [])
+    for one in (run, reverse):
+        if one is not None:  # runs and options that cannot be used are refused before the files are read
+            alignments(one.model, one.forced([], []), extraction)
     for _, sources, targets in pairs(run, options.files):
         found = alignments(run.model, run.forced(sources, targets), extraction)
         if reverse is not None:

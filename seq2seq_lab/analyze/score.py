@@ -50,6 +50,7 @@ def score(options: argparse.Namespace) -> None:
     """
     require(not options.nbest or options.format == "text", "--format", options.format, "text with --nbest")
     run = open_run(options, [])
+    run.forced([], [])  # a task without outputs to read is refused before the files are read
     if options.nbest:
         rerank(run, options)
         return

@@ -34,7 +34,7 @@ class WeightChange:
             UserError: the decoder has no such layer or head.
         """
         for key, index, count in (("layer", self.layer, layers), ("head", self.head, heads)):
-            allowed = f"0 to {count - 1}, or None for all" if count else "None: the decoder has no heads"
+            allowed = f"0 to {count - 1}, or none for all" if count else "none: the model has no heads"
             require(index is None or index in range(count), key, index, allowed)
 
     def of_layer(self, layer: int) -> "WeightChange | None":

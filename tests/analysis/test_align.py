@@ -1,11 +1,13 @@
 """Word alignments of given pairs: the attention's rows, heads and directions, other methods, and the program."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from demo_models import SOURCES, TARGETS, demo, demo_with
 
+import seq2seq_lab
 from seq2seq_lab.analysis.align import Extraction, alignments, combined
 from seq2seq_lab.analysis.symmetrization import SYMMETRIZATIONS
 from seq2seq_lab.analyze import __main__ as analyze
@@ -13,6 +15,8 @@ from seq2seq_lab.data.alignment_files import pharaoh
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import read
 
+SMALL = "dataset.train=40 dataset.validation=8 dataset.test=8 model.num_layers=1"
+TINY = ("trainer.fast_dev_run=true", "logger=none")
 KING = "0-0 1-1 2-2"
 
 
@@ -62,7 +66,7 @@ def test_heads_thresholds_and_the_null_rule() -> None:
     assert all(fewer <= more for fewer, more in zip(null, plain, strict=True))
     with pytest.raises(UserError, match=r"--layer=9 is not allowed"):
         alignments(run.model, forced, Extraction(layer=9, head=0))
-    with pytest.raises(UserError, match=r"--layer=None is not allowed"):
+    with pytest.raises(UserError, match=r"--head=0 is not allowed.* with --layer"):
         alignments(run.model, forced, Extraction(head=0))
     last = run.model.decoder.heads[0] - 1
     assert alignments(run.model, forced, Extraction(layer=last)) == plain  # the mean over its heads
@@ -101,3 +105,31 @@ def test_the_program_writes_pharaoh(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         analyze.main(["align", "demo", *map(str, paths), "--combine", "union"])
     assert "--combine=union needs --reverse" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--head", "--head=0 .*the model has no heads"), ("--layer", "--layer=0 .*the model has no heads")],
+)
+def test_a_model_without_heads_is_named_before_the_files_are_read(
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        analyze.main(["align", "demo", "no_file", "no_file", option, "0"])
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("question", "task", "message"),
+    [
+        ("align", f"language_model {SMALL}", "align needs a run with text as its source"),
+        ("score", "span", "SpanTask read no given outputs"),
+    ],
+)
+def test_a_run_of_another_task_is_named_before_the_files_are_read(
+    question: str, task: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seq2seq_lab.train([*f"task={task}".split(), *TINY], tmp_path / "run")
+    with pytest.raises(SystemExit):
+        analyze.main([question, str(tmp_path / "run"), "no_file", "no_file"])
+    assert message in capsys.readouterr().err
