@@ -12,7 +12,7 @@ from seq2seq_lab.analyze.common import (
     print_record,
     selected_test_set,
 )
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table
 
@@ -61,6 +61,10 @@ def aer(options: argparse.Namespace) -> None:
         torch.manual_seed(options.seed + draw)
         random_models.append(with_random_attention(run.model, run.task.model().to(run.device)))
     random_models = [one for one in random_models if one is not None]
+    if not random_models:
+        require(
+            options.seed == 1, "--seed", options.seed, "left out: the attention function has no parameters"
+        )
     forced = run.forced([*split.text.source], [*split.text.target])
     train = training_words(run.task.corpus.train) if options.ibm1 else None
     found = alignment_errors(run.model, random_models, forced, gold=gold, train=train, null=options.null)

@@ -78,6 +78,13 @@ def intervene(options: argparse.Namespace) -> None:
     scopes = options.scopes.split(",")
     for scope in scopes:
         require(scope in SCOPES, "--scopes", scope, ", ".join(SCOPES))
+    if {*scopes} == {"free"}:
+        require(
+            options.pictures is None,
+            "--pictures",
+            options.pictures,
+            "only with the scope step or all, which it shows",
+        )
     run = open_for_test_set(options, searches="free" in scopes)
     split = selected_test_set(run, options)
     forced, gold = forced_pairs(run, split, options.question)
@@ -89,6 +96,12 @@ def intervene(options: argparse.Namespace) -> None:
     without_gold = "free" in scopes and "gold" in asked
     if without_gold and {*asked} == {"gold"} and {*scopes} == {"free"}:
         raise UserError(f"--kinds=gold --scopes=free: {NOT_FREE} Add another kind or scope, such as step.")
+    if "permute" not in asked:
+        require(
+            options.seed == 1, "--seed", options.seed, "only with the kind permute, which alone is random"
+        )
+    if options.unseen:
+        require_state(run.model, scopes)
     settings = {
         "layer": options.layer,
         "head": options.head,
@@ -123,6 +136,25 @@ def intervene(options: argparse.Namespace) -> None:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
     if without_gold:
         print_prose(NOT_FREE)
+
+
+def require_state(model: Any, scopes: Sequence[str]) -> None:
+    """Refuse `--unseen` if no state of an attention function follows from changed weights.
+
+    Raises:
+        UserError: the scope is `step` only, or the model has no such attention function.
+    """
+    from seq2seq_lab.models.attention import StatefulAttention
+
+    if {*scopes} == {"step"}:
+        raise UserError(
+            "--unseen has no effect in the scope step, after which the original state continues. Add the scope all or "
+            "free, or leave it out."
+        )
+    if not any(isinstance(one, StatefulAttention) for one in model.modules()):
+        raise UserError(
+            "--unseen has no effect: the attention function of the model has no state, as coverage has. Leave it out."
+        )
 
 
 def variation_pictures(effects: Sequence[Any]) -> Iterator[Drawing]:

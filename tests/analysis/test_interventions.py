@@ -1,6 +1,7 @@
 """Changed attention weights: the kinds against slow references, and their effect on predictions."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from seq2seq_lab.analysis.interventions import (
     search_effect,
 )
 from seq2seq_lab.analyze import __main__ as analyze
-from seq2seq_lab.analyze.intervene import NOT_FREE
+from seq2seq_lab.analyze.intervene import NOT_FREE, require_state
 from seq2seq_lab.data.corpus import word_spans
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
@@ -486,3 +487,30 @@ def test_the_program_prints_the_effects(capsys: pytest.CaptureFixture[str], spli
     with pytest.raises(SystemExit):
         analyze.main(["intervene", "demo", *DATA, "--test", "compositionl"])
     assert "Did you mean 'compositional'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "intervene --kinds uniform --scopes all --unseen",
+        "intervene --scopes step --unseen",
+        "intervene --kinds uniform --seed 2",
+        "intervene --scopes free --pictures pictures",
+        "intervene --scopes step search=beam",
+        "aer search=beam",
+        "measures search.size=2",
+        "adversary search=beam",
+        "attribute --methods attention search=beam",
+    ],
+)
+def test_options_without_effect_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    question, *options = line.split()
+    with pytest.raises(SystemExit):
+        analyze.main([question, "demo", *DATA, *options])
+    error = capsys.readouterr().err
+    named = next(one for one in ("--unseen", "--seed", "--pictures", "search") if one in line)
+    assert re.search(f"error: {named}.*(no effect|only with)", error)
+
+
+def test_the_original_weights_are_an_option_of_attention_with_a_state() -> None:
+    require_state(demo_with("luong", "coverage").model, ["step", "all"])
