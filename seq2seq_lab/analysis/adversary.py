@@ -51,7 +51,7 @@ class AdversarialAttention:
         word_class: "all", or one of `interventions.CLASSES`.
         tokens: their number.
         divergence: the mean Jensen–Shannon divergence of α and α̃ in nats, at most log 2 = 0.693; of several layers and
-            heads the mean over them.
+            heads the mean over them. Rows that do not sum to 1 are divided by their sum, which stays the same.
         confidence: half the width of its 95% interval (bootstrap over sentences).
         variation: the mean total variation of the predictions.
         by_largest: the median divergence by the largest weight of α, as (lower limit, upper limit, tokens, median); of
@@ -163,6 +163,9 @@ class Adversary:
         with torch.no_grad():
             self._probs(record)
         self.weights_CMS, self.rows = torch.stack(calls), rows_of[0]  # C: layers and heads
+        # The rows of some attention functions do not sum to 1: their shares are changed, and their sums kept.
+        self.sums_CM1 = self.weights_CMS.sum(2, keepdim=True)
+        self.shares_CMS = self.weights_CMS / self.sums_CM1.clamp(min=torch.finfo(self.weights_CMS.dtype).tiny)
         self.largest_N = self.weights_CMS[:, : len(token_N)].amax(2).mean(0)
         self.probs_MV = log_probs_NV[index_M].exp()
         self.first_logits_CMS = torch.stack([self._first_logits(rows, seed) for rows in rows_of])
@@ -194,16 +197,16 @@ class Adversary:
             # cuDNN has no backward pass of recurrent layers in evaluation mode.
             with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
                 tried_CMS = logits_CMS.masked_fill(~self.rows.real_NS, -torch.inf).softmax(2)
-                probs_MV = self._probs(partial(of_call, tried_CMS))
+                probs_MV = self._probs(partial(of_call, tried_CMS * self.sums_CM1))
                 moved_M = total_variation(self.probs_MV, probs_MV)
-                apart_M = jensen_shannon(self.weights_CMS, tried_CMS).mean(0)
+                apart_M = jensen_shannon(self.shares_CMS, tried_CMS).mean(0)
                 loss = (PENALTY * (moved_M - limit).clamp(min=0) - apart_M).sum()
                 (logits_CMS.grad,) = torch.autograd.grad(loss, [logits_CMS])
             with torch.no_grad():
                 better_M = (moved_M <= limit) & (apart_M > divergence_M)
                 divergence_M = torch.where(better_M, apart_M, divergence_M)
                 variation_M = torch.where(better_M, moved_M, variation_M)
-                weights_CMS = torch.where(better_M[:, None], tried_CMS, weights_CMS)
+                weights_CMS = torch.where(better_M[:, None], tried_CMS * self.sums_CM1, weights_CMS)
             adam.step()
         divergence_N, start_N = divergence_M.view(len(STARTS), -1).max(0)
         best_N = start_N * len(start_N) + torch.arange(len(start_N), device=start_N.device)
