@@ -66,7 +66,7 @@ class TokenEffects:
         log_prob_change: log p of the given token with the change, minus that without.
         total_variation: ½ Σ |p − p′|.
         jensen_shannon: the Jensen–Shannon divergence of p and p′, in nats.
-        largest: the largest unchanged weight of the row.
+        largest: the largest unchanged weight of the row; of several layers and heads the mean of their largest weights.
         median_variation: of the kind `permute` in scope `step` the median of ½ Σ |p − p′| over many permutations, else
             `total_variation`.
         changed: whether the change applies: a permutation needs two source words, besides punctuation, `previous` an
@@ -245,9 +245,8 @@ def _run_batch(
     count_B = torch.tensor(counts)
     inputs_and_outputs = zip(batch.inputs_BT.unbind(1), batch.outputs_BT.unbind(1), strict=True)
     for t, (token_B, output_B) in enumerate(inputs_and_outputs):
-        log_probs_BV, after, weights_BS = plain.step(token_B, state, source)
-        assert weights_BS is not None
-        largest_B = weights_BS.amax(1)
+        log_probs_BV, after, _ = plain.step(token_B, state, source, with_weights=False)
+        largest_B = torch.stack(after.previous).amax(2).mean(0)
         for kind, model in changed.items():
             if "step" in scopes:
                 other_BV, _, _ = model.step(token_B, state, sources[kind])

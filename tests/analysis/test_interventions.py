@@ -246,9 +246,13 @@ def test_a_change_of_one_step_leaves_the_following_steps_identical_to_the_bit(
     forced = run.forced(SOURCES, TARGETS)
     (batch,) = map(forced.batch, forced.plan)
     found = intervene(run.model, forced, ["only_max", "zero_out", "previous"], ["step"])
+    plain, largest_TB = ChangedModel(run.model, keep), list[Tensor]()
     with torch.no_grad():
-        weights_TBS = [weights_BS for _, weights_BS in stepped_with_weights(run.model, batch)]
-    largest_BT = torch.stack(weights_TBS, 1).amax(2)
+        state, source = plain.start(batch)
+        for token_B in batch.inputs_BT.unbind(1):
+            _, state, _ = plain.step(token_B, state, source)
+            largest_TB.append(torch.stack(state.previous).amax(2).mean(0))
+    largest_BT = torch.stack(largest_TB, 1)
     for (kind, _), tokens in found.items():
         for i, largest_T in zip(batch.index_B.tolist(), largest_BT.double().numpy(), strict=True):
             of_sentence = tokens.largest[tokens.sentence == i]
@@ -256,6 +260,19 @@ def test_a_change_of_one_step_leaves_the_following_steps_identical_to_the_bit(
         alone = intervene(run.model, forced, [kind], ["step"])[kind, "step"]
         for column in COLUMNS:
             assert np.array_equal(getattr(alone, column), getattr(tokens, column))
+
+
+def test_the_largest_weight_is_of_the_layers_and_heads_that_are_changed() -> None:
+    run = demo_with("transformer", "scaled_dot", num_layers=2)
+    forced = run.forced(SOURCES[:1], TARGETS[:1])
+    (batch,) = map(forced.batch, forced.plan)
+    with torch.no_grad():
+        largest_LAT = forced.cross_maps(run.model, batch)[0].amax(-1).double().numpy()
+    for layer, head in ((0, 0), (0, 1), (1, 0), (1, None), (None, None)):
+        found = intervene(run.model, forced, ["uniform"], ["step"], layer=layer, head=head)
+        index = tuple(slice(None) if one is None else slice(one, one + 1) for one in (layer, head))
+        expected_T = largest_LAT[index].mean((0, 1))
+        np.testing.assert_allclose(found["uniform", "step"].largest, expected_T, atol=1e-6)
 
 
 def test_divergences_equal_their_definitions() -> None:
