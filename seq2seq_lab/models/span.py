@@ -130,7 +130,7 @@ class SpanModel(TextModel):
 
 
 def matched_tokens(batch: QuestionsWithTexts) -> Tensor:
-    """Return mask_BS, True at the tokens of the texts that the questions contain too."""
+    """Return mask_BS, True at the tokens of the texts that the questions contain too; unknown words are one token."""
     position_S = torch.arange(batch.source_BS.shape[1], device=batch.source_BS.device)
     question_BS = position_S < batch.null_B[:, None]
     tokens_BQ = batch.source_BS.masked_fill(~question_BS, -1)[:, : batch.longest_question]
