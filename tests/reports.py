@@ -48,7 +48,7 @@ def save_pixel(figure: Any, path: Path) -> None:
     Image.new("L", (1, 1)).save(path)
 
 
-def short_interval(value: Any, rows: Any, clusters: Any, samples: int) -> float:
+def short_interval(value: Any, rows: Any, clusters: Any, samples: int) -> float | None:
     return CONFIDENCE_INTERVAL(value, rows, clusters, min(samples, SAMPLES))
 
 

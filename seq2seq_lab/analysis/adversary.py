@@ -52,7 +52,7 @@ class AdversarialAttention:
         tokens: their number.
         divergence: the mean Jensen–Shannon divergence of α and α̃ in nats, at most log 2 = 0.693; of several layers and
             heads the mean over them. Rows that do not sum to 1 are divided by their sum, which stays the same.
-        confidence: half the width of its 95% interval (bootstrap over sentences).
+        confidence: half the width of its 95% interval (bootstrap over sentences); None for one sentence.
         variation: the mean total variation of the predictions.
         by_largest: the median divergence by the largest weight of α, as (lower limit, upper limit, tokens, median); of
             several layers and heads by the mean of their largest weights.
@@ -61,7 +61,7 @@ class AdversarialAttention:
     word_class: str
     tokens: int
     divergence: float
-    confidence: float
+    confidence: float | None
     variation: float
     by_largest: Sequence[tuple[float, float, int, float]]
 

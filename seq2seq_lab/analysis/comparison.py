@@ -27,6 +27,7 @@ from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import confidence_interval, ratio
+from seq2seq_lab.runtime.tables import with_interval
 
 RANDOM, GREEDY = "random order", "greedy search"
 # τ of the attributions with random weights above which a method hardly depends on the model.
@@ -59,12 +60,11 @@ class Mean:
         if not count:
             return None
         half = confidence_interval(ratio, rows_N2, np.arange(len(rows_N2)), CONFIDENCE_SAMPLES)
-        return cls(float(total / count), half if math.isfinite(half) else None, int(count))
+        return cls(float(total / count), half, int(count))
 
     def text(self, form: str) -> str:
         """Return the value with its interval."""
-        value = format(self.value, form)
-        return value if self.confidence is None else f"{value} ± {self.confidence:{form}}"
+        return with_interval(self.value, self.confidence, form)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class AlignmentError:
     weights: str
     rows: str
     aer: float
-    confidence: float
+    confidence: float | None
     soft: float | None
 
 

@@ -477,7 +477,7 @@ def _effects(kind: str, scope: str, tokens: TokenEffects) -> Iterator[Effect]:
             log_prob_change=float(values["log_prob_change"].mean()),
             total_variation=float(values["total_variation"].mean()),
             jensen_shannon=float(values["jensen_shannon"].mean()),
-            confidence={column: value for column, value in confidence.items() if np.isfinite(value)},
+            confidence={column: half for column, half in confidence.items() if half is not None},
             by_largest=[*medians_by_largest(tokens.largest[used], tokens.median_variation[used])],
         )
 
@@ -509,7 +509,7 @@ class SearchEffect:
         unchanged: the share of outputs that stay the same.
         bleu: BLEU with the change.
         difference: BLEU with the change, minus that without.
-        confidence: half width of the 95% interval of the difference (paired bootstrap); infinite without bounds.
+        confidence: half width of the 95% interval of the difference (paired bootstrap); None without one.
     """
 
     kind: str

@@ -17,7 +17,7 @@ from seq2seq_lab.analyze.common import (
 from seq2seq_lab.analyze.intervene import add_layer_and_head
 from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.console import print_prose, progress_bar
-from seq2seq_lab.runtime.tables import print_table
+from seq2seq_lab.runtime.tables import print_table, with_interval
 
 
 def add_adversary(questions: Any) -> None:
@@ -82,7 +82,7 @@ def print_divergences(found: Sequence[Any], limit: float) -> None:
     rows = []
     for one in found:
         medians = {(low, high): f"{median:.3f}" for low, high, _, median in one.by_largest}
-        mean = f"{one.divergence:.3f} ± {one.confidence:.3f}"
+        mean = with_interval(one.divergence, one.confidence, ".3f")
         rows.append([one.word_class, f"{one.tokens:,}", mean, *(medians.get(each, "–") for each in limits)])
     heads = ["words", "tokens", "mean ± 95%", *(f"{low}–{high}" for low, high in limits)]
     title = f"Divergence of weights with the same prediction (total variation ≤ {limit:g})"

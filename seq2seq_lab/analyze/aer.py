@@ -14,7 +14,7 @@ from seq2seq_lab.analyze.common import (
 )
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.console import print_prose
-from seq2seq_lab.runtime.tables import print_table
+from seq2seq_lab.runtime.tables import print_table, with_interval
 
 
 def add_aer(questions: Any) -> None:
@@ -76,7 +76,7 @@ def aer(options: argparse.Namespace) -> None:
         [
             one.weights,
             describe_rows(one.rows) if one.rows else "",
-            f"{one.aer:.3f} ± {one.confidence:.3f}",
+            with_interval(one.aer, one.confidence, ".3f"),
             "–" if one.soft is None else f"{one.soft:.3f}",
         ]
         for one in found

@@ -17,7 +17,7 @@ from seq2seq_lab.analyze.common import (
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.console import print_prose
-from seq2seq_lab.runtime.tables import TextTable, print_table
+from seq2seq_lab.runtime.tables import TextTable, print_table, with_interval
 
 SCOPES = ("step", "all", "free")
 NOTE = "Effects of changed attention weights on the predictions, ± 95% intervals (bootstrap over sentences)."
@@ -185,7 +185,7 @@ def effect_tables(effects: Sequence[Any]) -> Iterator[TextTable]:
         own = {(one.kind, one.word_class): one for one in effects if one.scope == scope}
         kinds = [*dict.fromkeys(kind for kind, _ in own)]
         shares = [
-            [kind, *(with_interval(own.get((kind, name)), "kept", 100, 1) for name in classes)]
+            [kind, *(mean_text(own.get((kind, name)), "kept", 100, ".1f") for name in classes)]
             for kind in kinds
         ]
         yield TextTable(f"Scope {scope}: predictions kept, %", ["kind", *classes], shares)
@@ -193,7 +193,7 @@ def effect_tables(effects: Sequence[Any]) -> Iterator[TextTable]:
             [
                 kind,
                 *(
-                    with_interval(one, name, 1, 3)
+                    mean_text(one, name, 1, ".3f")
                     for name in ("log_prob_change", "total_variation", "jensen_shannon")
                 ),
                 f"{one.tokens:,}",
@@ -221,7 +221,11 @@ def search_table(searches: Sequence[Any]) -> TextTable:
         [
             one.kind,
             *(
-                [f"{one.unchanged:.1%}", f"{one.bleu:.2f}", f"{one.difference:+.2f} ± {one.confidence:.2f}"]
+                [
+                    f"{one.unchanged:.1%}",
+                    f"{one.bleu:.2f}",
+                    with_interval(one.difference, one.confidence, "+.2f"),
+                ]
                 if one.sentences
                 else ["–"] * 3
             ),
@@ -234,11 +238,10 @@ def search_table(searches: Sequence[Any]) -> TextTable:
     return TextTable("Scope free: the outputs of the search", heads, rows)
 
 
-def with_interval(effect: Any, name: str, scale: float, digits: int) -> str:
+def mean_text(effect: Any, name: str, scale: float, form: str) -> str:
     """Return a mean of an effect with its 95% interval."""
     mean = None if effect is None else getattr(effect, name)
     if mean is None:
         return "–"
-    text = f"{scale * mean:.{digits}f}"
     half = effect.confidence.get(name)
-    return text if half is None else f"{text} ± {scale * half:.{digits}f}"
+    return with_interval(scale * mean, None if half is None else scale * half, form)

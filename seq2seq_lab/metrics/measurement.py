@@ -106,7 +106,7 @@ def measure(
             statistics[metric.name] = rows if is_built_in(metric) else _values_of_examples(metric, rows)
             if metric.confidence:
                 interval = confidence_interval(metric.value, rows, clusters, samples)
-                if math.isfinite(interval):
+                if interval is not None:
                     values[f"{metric.name}_confidence"] = interval
         if after_metric is not None:
             after_metric()
@@ -167,7 +167,5 @@ def _group_value(
     if not len(rows) or not metric.is_defined(totals_K := rows.sum(0)):
         return GroupValue(label, len(rows), None)
     interval = confidence_interval(metric.value, rows, clusters, samples) if metric.confidence else None
-    if interval is not None and not math.isfinite(interval):
-        interval = None
     value = _value(metric, totals_K)
     return GroupValue(label, len(rows), value if math.isfinite(value) else None, interval)

@@ -28,10 +28,10 @@ HALVINGS = 50  # of the interval in which a p-value is searched
 
 def confidence_interval(
     value: Callable[[Array], float], rows: Array, clusters: Clusters, samples: int
-) -> float:
-    """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004); infinite without bounds.
+) -> float | None:
+    """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004).
 
-    It is infinite for a single cluster too, whose samples are all the same.
+    It is None if a bound is not finite, and for a single cluster, whose samples are all the same.
 
     Args:
         value: returns the metric from a sum of rows.
@@ -41,13 +41,13 @@ def confidence_interval(
     """
     totals_CK = cluster_totals(rows, clusters)
     if len(totals_CK) < 2:
-        return math.inf
+        return None
     values = np.sort(
         [value(totals_CK.take(index_C, 0).sum(0)) for index_C in _draws(len(totals_CK), samples)]
     )
     lower = samples // 40
     low, high = values[lower], values[samples - lower - 1]
-    return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else math.inf
+    return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else None
 
 
 def ratio(totals_K: Sequence[float] | npt.NDArray[Any]) -> float:

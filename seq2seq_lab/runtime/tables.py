@@ -218,7 +218,12 @@ def mean_and_deviation(values: Sequence[float], form: str) -> str:
         return "–"
     if len(set(values)) == 1:
         return f"{values[0]:{form}}"
-    return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
+    return with_interval(statistics.mean(values), statistics.stdev(values), form)
+
+
+def with_interval(value: float, half: float | None, form: str) -> str:
+    """Format a value and half the width of its interval, if it has one."""
+    return format(value, form) if half is None else f"{value:{form}} ± {half:{form.removeprefix('+')}}"
 
 
 def with_spread(head: str, word: str, texts: Sequence[str]) -> str:

@@ -213,8 +213,8 @@ def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], nam
 
 def test_one_cluster_of_examples_has_no_interval() -> None:
     rows = np.array([[1.0, 1.0], [0.0, 1.0]])
-    assert confidence_interval(ratio, rows, np.array([3, 3]), 10) == math.inf
-    assert 0 < confidence_interval(ratio, rows, np.array([3, 4]), 10) < math.inf
+    assert confidence_interval(ratio, rows, np.array([3, 3]), 10) is None
+    assert confidence_interval(ratio, rows, np.array([3, 4]), 10) == 0.5
 
 
 def test_a_metric_without_a_direction_is_not_a_primary_one() -> None:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from seq2seq_lab.runtime import console
-from seq2seq_lab.runtime.tables import FittedTable, print_table
+from seq2seq_lab.runtime.tables import FittedTable, print_table, with_interval
 
 HEADS = ["folder", "settings", "BLEU ± std", "parameters", "difference [95% CI]"]
 ROWS = [
@@ -92,3 +92,8 @@ def test_prose_is_wrapped_between_words_and_long_words_stay_whole(monkeypatch: p
     assert path in lines
     assert all(cell_len(line) <= 60 for line in lines if line != path)
     assert all(cell_len(line) + 1 + cell_len(after.split()[0]) > 60 for line, after in pairwise(lines[:-2]))
+
+
+def test_a_value_without_an_interval_is_shown_alone() -> None:
+    assert with_interval(-0.26, 0.64, "+.1f") == "-0.3 ± 0.6"
+    assert with_interval(0.26, None, "+.1f") == "+0.3"
