@@ -9,8 +9,7 @@ from seq2seq_lab.models.attention import Attention
 
 
 class CosineAttention(Attention):
-    (
-        """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
+    """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
 
     Without the factor b the scores would be between -1 and 1 and the weights nearly uniform.
 
@@ -18,8 +17,6 @@ class CosineAttention(Attention):
         size: the size that encoder outputs and query are projected to.
         initial_sharpness: the initial value of b.
     """
-        ""
-    )
 
     def __init__(
         self, query_size: int, encoder_output_size: int, size: Count, initial_sharpness: Positive

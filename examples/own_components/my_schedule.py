@@ -7,13 +7,10 @@ from seq2seq_lab.training.schedules import Schedule, Score
 
 
 class Triangle(Schedule):
-    (
-        """Linear up and down between `lowest_factor` and 1, in `half_cycle` steps each (Smith 2017).
+    """Linear up and down between `lowest_factor` and 1, in `half_cycle` steps each (Smith 2017).
 
     The "triangular" policy of arXiv:1506.01186, section 3.2.
     """
-        ""
-    )
 
     def __init__(self, half_cycle: Count, lowest_factor: Probability) -> None:
         self.half_cycle = half_cycle
