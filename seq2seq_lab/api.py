@@ -94,8 +94,8 @@ def load(
     (`trainer.threads=auto`), and more threads may wait for each other at every small operation.
 
     Args:
-        folder: the run folder, `latest` for the newest one in outputs and sweeps, or a checkpoint at W&B:
-            `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
+        folder: the run folder, `latest` for the newest one in outputs and sweeps, `demo` for the run in the package, or a
+            checkpoint at W&B: `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
         config_dir: the folder of custom components that the run was trained with; its Python files are trusted.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
         precision: fp32, tf32, bf16 or fp16; auto for the precision of the run's test scores (`trainer.test_precision`).
