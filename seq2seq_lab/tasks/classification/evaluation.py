@@ -95,6 +95,11 @@ class ClassificationOutputs:
     """The inputs of the metrics; see `metrics.classification`.
 
     Attributes:
+        classes: the names of the C classes.
+        labels: the index of the true class of each of N texts.
+        probabilities: the probabilities of the classes, NC.
+        weights: by text the weight of each token; empty for a baseline.
+        deciding: by text whether each token belongs to a word that decides the class; None if it is not known.
         losses: see `Losses`.
         gated: whether the weights are gates.
     """
