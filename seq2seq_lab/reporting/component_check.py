@@ -5,7 +5,7 @@ import copy
 import logging
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,10 @@ def check_gradients(
     model.train()
     with autocast(compute.precision, compute.device):
         loss = task.loss(model, plan.batch(index), StepInfo(epoch=0, step=0))
+    if loss.requires_grad:
+        torch.autograd.backward(loss)
     for setting, trained in weights.items():
-        gradients: Sequence[Tensor | None] = ()
-        if loss.requires_grad:
-            gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
-        if all(gradient is None for gradient in gradients):
+        if all(weight.grad is None for weight in trained):
             raise UserError(
                 f"{setting}: the loss has no gradient for its weights, so they would not be trained. What it returns may be "
                 f"detached, computed with torch.no_grad(), or integers. Correct it; for weights that are not to be trained, "
