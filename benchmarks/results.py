@@ -1,7 +1,7 @@
 """Recorded runs: adds a run to docs/results.jsonl.
 
-    python -m benchmarks.results add RUN_FOLDER --command "python -m seq2seq_lab …" --machine "2 cores of …"
-    python -m benchmarks.results add RUN_FOLDER/evaluations/1 --command "python -m seq2seq_lab …" --machine "…" \\
+    python -m benchmarks.results add RUN --command "python -m seq2seq_lab …" --machine "2 cores of …"
+    python -m benchmarks.results add RUN/evaluations/1 --command "python -m seq2seq_lab …" --machine "…" \\
         --evaluation "python -m seq2seq_lab.evaluate RUN --ensemble RUN search=beam" \\
         --member "python -m seq2seq_lab …"
 
@@ -138,7 +138,7 @@ def add(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="action", required=True)
     adder = commands.add_parser("add", help="add a finished run or an evaluation to docs/results.jsonl")
-    adder.add_argument("folder", type=Path, help="the run folder, or RUN_FOLDER/evaluations/NUMBER")
+    adder.add_argument("folder", type=Path, help="the run folder, or RUN/evaluations/NUMBER")
     adder.add_argument("--command", required=True, help="of the run; DIR or FILE replaces a path")
     adder.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
     adder.add_argument("--commit", help="of the code, if the run does not record it")
@@ -321,7 +321,7 @@ def read_evaluation(options: argparse.Namespace) -> Line:
     folder, run = options.folder, options.folder.parent.parent
     result = read_result(folder)
     if "search" not in result or not (run / "config.yaml").is_file():
-        raise UserError(f"{folder}: not an evaluation. Give RUN_FOLDER/evaluations/NUMBER.")
+        raise UserError(f"{folder}: not an evaluation. Give RUN/evaluations/NUMBER.")
     words = shlex.split(options.evaluation)
     if words[: len(EVALUATE)] != EVALUATE:
         raise UserError(

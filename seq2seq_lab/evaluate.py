@@ -1,4 +1,4 @@
-"""`python -m seq2seq_lab.evaluate RUN_FOLDER`: score a trained run, any of its checkpoints, on any test set."""
+"""`python -m seq2seq_lab.evaluate RUN`: score a trained run, any of its checkpoints, on any test set."""
 
 import argparse
 import shlex
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from seq2seq_lab.runtime.ranks import Ranks
 
 RUN_HELP = (
-    "a run folder (outputs/DATE/TIME), latest for the newest one, or a checkpoint on W&B: "
+    "a run folder (outputs/DATE/TIME), latest for the newest one, demo for the run of the package, or a checkpoint on W&B: "
     "ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 )
 

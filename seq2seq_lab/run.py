@@ -142,7 +142,7 @@ def _record_end(folder: Path, error: BaseException) -> None:
             status, by = "preempted", f"Stopped by {signal.Signals(error.number).name}"
         if checkpoint.any_in(folder / "checkpoints"):
             log.warning("%s. To resume: %s", by, run_report.resume_command(folder))
-            text = f"{by}; resume=RUN_FOLDER resumes the run"
+            text = f"{by}; resume=RUN resumes the run"
         else:
             text = f"{by} before the first checkpoint. Start the run again"
             log.warning("%s.", text)

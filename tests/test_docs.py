@@ -175,10 +175,18 @@ def test_a_run_ends_with_what_getting_started_promises(
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_and_module_paths_have_targets(path: Path) -> None:
     text = path.read_text("utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#]*)", text):
-        assert (path.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        page = path.parent / target if target else path
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
     for module in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
         assert any((root / module).is_file() for root in (ROOT, ROOT / "seq2seq_lab")), module
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page with distinct headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 SPREADS = ("± std", "± 95% CI")

@@ -191,7 +191,7 @@ class Watch(threading.Thread):
         try:
             self.report(
                 f"The process with the store of the ranks {problem}: the launcher, or rank 0 if the launcher has no store. "
-                f"Resume the run with resume=RUN_FOLDER."
+                f"Resume the run with resume=RUN."
             )
         finally:
             _end()
@@ -257,7 +257,7 @@ def find_stalled(signs: Sequence[Sign], silent: Sequence[float], limits: Limits)
     return (
         f"trainer.{setting}={limit[stalled[0]]:g}: no progress for {min(idle[rank] for rank in stalled):.0f} s on "
         f"{_listed(signs, stalled)}.{f' The others: {_listed(signs, others)}.' if others else ''} Check the device, disk "
-        f"and network of the first of these ranks, then resume with resume=RUN_FOLDER. If the work takes that long, raise "
+        f"and network of the first of these ranks, then resume with resume=RUN. If the work takes that long, raise "
         f"trainer.{setting}."
     )
 

@@ -84,7 +84,7 @@ def save(
         )
         raise UserError(
             f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are not changed. {remedy}, then "
-            f"resume with resume=RUN_FOLDER."
+            f"resume with resume=RUN."
         ) from error
     return final
 

@@ -111,7 +111,7 @@ class Checkpointer:
             if was != now and what not in self.inputs and not may_change(what):
                 raise UserError(
                     f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
-                    f"a new run with init_from=RUN_FOLDER."
+                    f"a new run with init_from=RUN."
                 )
         state = TrainState.restored(saved["train_state"])
         if self.step.total < state.step:

@@ -115,7 +115,7 @@ class Guards:
             raise UserError(
                 f"The weights or the optimizer of rank {', '.join(others)} differ from those of rank 0 at step "
                 f"{state.step}: the ranks no longer train the same model. Earlier checkpoints are not changed. "
-                f"Check the memory and the device of these ranks, then resume with resume=RUN_FOLDER."
+                f"Check the memory and the device of these ranks, then resume with resume=RUN."
             )
 
     def diverged(self, problem: str, state: TrainState) -> UserError:
