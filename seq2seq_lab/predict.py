@@ -48,11 +48,8 @@ OPTIONS = {
     "count": None,
     "log_probs": False,
 }
-OF_PREDICT = (
-    "search",
-    "task.eval_batch_size",
-    "task.max_eval_length",
-)  # the other settings are of an evaluation
+# The other settings that can be changed are those of an evaluation.
+OF_PREDICT = ("search", "task.eval_batch_size", "task.max_eval_length")
 OF_ATTENTION = ("alignments", "replace_unknown", "weights", "attention")
 OF_FILES = ("alignments", "attention", "light", "attention_maps", "log_probs")  # not at the prompt
 

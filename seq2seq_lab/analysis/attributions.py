@@ -416,7 +416,7 @@ def contrast(question: Question, against: str | int) -> Tensor:
         against: "runner-up" for the most probable token other than y_t; else a word, or the id of a token or a class.
 
     Raises:
-        UserError: the word is not one token of the vocabulary, or there is no such id.
+        UserError: the word is not a token of the vocabulary, or no output has this id.
     """
     if against == "runner-up":
         return runner_up(question)

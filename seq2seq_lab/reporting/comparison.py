@@ -216,9 +216,8 @@ def compare(
         raise UserError(
             f"--metric={metric} is not a metric of these runs.{did_you_mean(metric, metrics)} Metrics: {', '.join(metrics)}."
         )
-    if (
-        metrics[metric].built_in and metric in BUILT_IN
-    ):  # earlier versions recorded a direction of metrics without one
+    # Earlier versions recorded a direction for metrics that have none.
+    if metrics[metric].built_in and metric in BUILT_IN:
         metrics[metric] = replace(metrics[metric], higher_is_better=BUILT_IN[metric].higher_is_better)
     key, sign = f"test/{metric}", 1 if metrics[metric].higher_is_better is False else -1
     ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
@@ -466,6 +465,8 @@ def note(table: Table) -> str:
 
 def untested(table: Table) -> Iterator[str]:
     """Yield the reason why differences are not tested, and that `Table.margin` then has no effect."""
+    if P_SEEDS in table.tests:
+        return
     statistics_of = f"statistics of {table.label} on the same test examples"
     if table.named is not None and len(table.named.runs) < LEAST_TESTED:
         count = len(table.named.runs)
@@ -474,10 +475,9 @@ def untested(table: Table) -> Iterator[str]:
         reason = f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {statistics_of}"
     else:
         reason = f"no two lines have {LEAST_TESTED} or more runs, all with {statistics_of}"
-    if P_SEEDS not in table.tests:
-        yield f"No {P_SEEDS}: {reason}."
-        if table.margin is not None:
-            yield f"Equality within ±{table.margin} is not tested for the same reason."
+    yield f"No {P_SEEDS}: {reason}."
+    if table.margin is not None:
+        yield f"Equality within ±{table.margin} is not tested for the same reason."
 
 
 def shared_signature(table: Table) -> str:

@@ -16,10 +16,8 @@ from seq2seq_lab.runtime.direction import (
 )
 
 SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
-LONGEST_WORD, LAST = (
-    30,
-    3,
-)  # columns of a word, and its last characters, which may be a mark of an unknown word
+LONGEST_WORD = 30  # columns
+LAST = 3  # characters of a long word that stay at its end, which may be a mark of an unknown word
 LEGEND = (0.0, 0.25, 0.5, 0.75, 1.0)  # the weights whose shades pictures and pages explain
 
 

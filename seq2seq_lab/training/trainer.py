@@ -260,9 +260,8 @@ class Trainer:
 
         def save_and_count(done: int, total: int) -> None:
             if self.checkpoints.time_is_up() and self.checkpoints.saved != state.step:
-                self.checkpoints.save(
-                    state, task_state
-                )  # if the run is killed, it resumes with this validation
+                # If the run is killed, it resumes with this validation.
+                self.checkpoints.save(state, task_state)
             counted(done, total)
 
         start = time.perf_counter()
