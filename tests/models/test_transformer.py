@@ -325,16 +325,19 @@ def test_fused_attention_equals_the_score_function() -> None:
         torch.testing.assert_close(maps["cross"][2, 1, head], expected)
 
 
-def test_training_in_bfloat16_computes_what_evaluation_does() -> None:
-    """On a CPU, training uses another implementation of the dot-product attention."""
+def test_attention_in_bfloat16_computes_what_torch_does() -> None:
+    """On a CPU, bfloat16 has its own implementation of the dot-product attention."""
     query, keys, values = (torch.randn(2, HEADS, 5, 4).bfloat16() for _ in range(3))
     mask = torch.ones(5, 5, dtype=torch.bool).tril()
-    expected, _ = attend(query.double(), keys.double(), values.double(), mask, False)
-    evaluated, _ = attend(query, keys, values, mask, False)
-    trained, _ = attend(query.requires_grad_(), keys, values, mask, False)
-    assert trained.requires_grad
-    for found in (evaluated, trained):
+    expected, expected_weights = attend(query.double(), keys.double(), values.double(), mask, True)
+    assert expected_weights is not None
+    for with_weights in (False, True):
+        found, weights = attend(query, keys, values, mask, with_weights)
         torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
+        if with_weights:
+            torch.testing.assert_close(weights.double(), expected_weights, rtol=0.02, atol=0.02)
+        else:
+            assert weights is None
 
 
 @pytest.mark.parametrize("bridge", ["mean", "zero"])
