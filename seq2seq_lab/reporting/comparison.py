@@ -14,7 +14,7 @@ from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import UserError, did_you_mean, require, require_list
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
+from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.distances import (
     ABSENT,
@@ -521,8 +521,9 @@ def bound_notes(table: Table) -> Iterator[str]:
 
 
 def p_text(p: float) -> str:
-    """Format a p-value."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    """Format a p-value, with another digit if three do not show on which side of the 5% level it is."""
+    text = f"{p:.3f}"
+    return "<0.001" if p < 0.001 else f"{p:.4f}" if float(text) == LEVEL else text
 
 
 def with_digits(form: str, digits: int | None) -> str:

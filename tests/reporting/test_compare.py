@@ -1331,6 +1331,14 @@ def test_the_page_follows_the_direction_of_texts_in_a_browser(
     assert seen["marks"] == ["个"], "in scripts without spaces, letters are marked"
 
 
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0009, "<0.001"), (0.0494, "0.049"), (0.0496, "0.0496"), (0.0504, "0.0504"), (0.0506, "0.051")],
+)
+def test_a_p_value_shows_on_which_side_of_the_level_it_is(p: float, text: str) -> None:
+    assert comparison.p_text(p) == text
+
+
 def test_a_heatmap_has_the_directions_of_its_texts() -> None:
     row = {"columns": ["<sos>", "זה", "<eos>"], "rows": ["this", "<eos>"], "weights": []}
     assert run_page.heatmap_frame(row)["directions"] == ["rtl", "ltr"]
