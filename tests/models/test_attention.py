@@ -265,13 +265,14 @@ def test_every_parameter_matters(name: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", [1, T * S * D, 2 * T * S * D])
-def test_additive_scores_do_not_depend_on_how_many_are_in_work(
+def test_additive_scores_do_not_depend_on_how_many_are_in_work_or_stored(
     numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention = FUNCTIONS["additive"][0]().double()
     query_BTQ, encoder_outputs_BSM = inputs(attention)
     whole = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
     expected = [whole, *gradients(whole, attention, query_BTQ, encoder_outputs_BSM)]
+    monkeypatch.setattr(additive, "STORED_SUMS", 0)
     monkeypatch.setattr(additive, "CPU_SUMS", numbers)
     parts = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
     torch.testing.assert_close(

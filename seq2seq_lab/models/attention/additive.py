@@ -11,6 +11,7 @@ from seq2seq_lab.models.attention.base import Attention
 
 # Largest B·T·S·K of the sums computed at once: fits in a CPU's cache, or in the memory of a GPU.
 CPU_SUMS, GPU_SUMS = 2**17, 2**27
+STORED_SUMS = 2**17  # largest B·T·S·K of the sums that are stored for the backward pass
 
 
 class AdditiveAttention(Attention):
@@ -30,33 +31,44 @@ class AdditiveAttention(Attention):
         return _wide(self.key(encoder_outputs_BSM))
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])  # type: ignore[no-untyped-call]
+        query_BTK, v_K = self.query(query_BTQ), self.energy.weight[0]
+        if query_BTK.numel() * keys_BSK.shape[1] <= STORED_SUMS:
+            with torch.autocast(query_BTK.device.type, enabled=False):
+                return _score(*map(_wide, (query_BTK, keys_BSK, v_K)))
+        scores_BTS: Tensor = _Score.apply(query_BTK, keys_BSK, v_K)  # type: ignore[no-untyped-call]
         return scores_BTS
 
 
+def _score(query_CTK: Tensor, keys_CSK: Tensor, v_K: Tensor) -> Tensor:
+    """Return vᵀ tanh(q + k) for every query and key.
+
+    tanh x is computed as 2 σ(2x) − 1, because σ takes a seventh of the time of tanh on a CPU.
+    """
+    return _sigmoid(query_CTK, keys_CSK) @ (v_K * 2) - v_K.sum()
+
+
 class _Score(torch.autograd.Function):
-    """vᵀ tanh(q + k) for every query and key, a few sentences at a time.
+    """`_score`, a few sentences at a time.
 
     The B·T·S·K sums are not stored: the backward pass recomputes them in the cache, which is faster than writing and
-    reading them. Computes in float32 or wider, also under autocast. tanh x is computed as 2 σ(2x) − 1, because σ takes a
-    seventh of the time of tanh on a CPU.
+    reading many of them. Computes in float32 or wider, also under autocast.
     """
 
     @staticmethod
     def forward(ctx: Any, query_BTK: Tensor, keys_BSK: Tensor, v_K: Tensor) -> Tensor:
         ctx.save_for_backward(query_BTK, keys_BSK, v_K)
-        query, keys, v = _wide(query_BTK) * 2, _wide(keys_BSK) * 2, _wide(v_K)
+        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
         scores_BTS = query.new_empty(*query.shape[:2], keys.shape[1])
         with torch.autocast(query.device.type, enabled=False):
             for rows in _sentences(query, keys):
-                scores_BTS[rows] = _sigmoid(query[rows], keys[rows]) @ v
-        return scores_BTS.mul_(2).sub_(v.sum())
+                scores_BTS[rows] = _score(query[rows], keys[rows], v)
+        return scores_BTS
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query_BTK, keys_BSK, v_K = ctx.saved_tensors
-        query, keys, v = _wide(query_BTK) * 2, _wide(keys_BSK) * 2, _wide(v_K)
+        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
         grad_query, grad_keys, grad_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)
         slope_K = v * 4
         for rows in _sentences(query, keys):
@@ -78,7 +90,8 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _sigmoid(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
-    return (query_CTK[:, :, None] + keys_CSK[:, None]).sigmoid_()
+    """Return σ(2 (q + k)) for every query and key."""
+    return (query_CTK[:, :, None] + keys_CSK[:, None]).mul_(2).sigmoid_()
 
 
 def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
