@@ -154,6 +154,16 @@ def _record_end(folder: Path, error: BaseException) -> None:
         write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": text})
 
 
+def collect_garbage() -> None:
+    """Enable the garbage collection that the program disabled at its start, for the objects that are made from now on.
+
+    The modules, the data and the model stay until the end of the program. Each complete collection would visit them.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     """Run one experiment in its folder, from its data to its result; return the content of its `result.json`.
 
@@ -195,7 +205,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
             tracker.declare_metrics(report.declared.directions())
             if compute.ranks.main:
                 write_start(job, record, logger.run_id)
-            gc.enable()  # the program disables it at its start
+            collect_garbage()
             trainer.fit()
             best = trainer.checkpoints.load_best(trainer.state)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():

@@ -1,5 +1,6 @@
 """Runs the command line in this process; few tests need a separate process."""
 
+import gc
 import sys
 from typing import Any
 
@@ -23,6 +24,8 @@ def run(*arguments: str) -> int:
             cli.main()
         except SystemExit as end:
             return int(end.code or 0)
+        finally:
+            gc.unfreeze()  # the program ends after one run; here the garbage of all runs would stay
     return 0
 
 

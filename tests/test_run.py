@@ -1,5 +1,6 @@
 """Whole runs: the files they write, and how they end, resume and start from the weights of another run."""
 
+import gc
 import io
 import json
 import math
@@ -433,6 +434,20 @@ class TestWandb:
 
 
 @pytest.mark.slow
+def test_complete_collections_do_not_visit_what_the_start_has_made() -> None:
+    gc.unfreeze()
+    run.collect_garbage()
+    assert gc.get_freeze_count() == 0, "the garbage of earlier runs of this process would stay"
+    gc.disable()
+    try:
+        run.collect_garbage()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
 def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path: Path) -> None:
     for split, count in (("train", 40), ("val", 4), ("test2016", 4)):
         lines = [f"a b c d e{n}" for n in range(count)]
