@@ -155,9 +155,9 @@ def _record_end(folder: Path, error: BaseException) -> None:
 
 
 def collect_garbage() -> None:
-    """Enable the garbage collection that the program disabled at its start, for the objects that are made from now on.
+    """Enable garbage collection, which the program disables at its start, for new objects only.
 
-    The modules, the data and the model stay until the end of the program. Each complete collection would visit them.
+    The modules, the data and the model stay until the end of the program, and each complete collection would visit them.
     """
     if not gc.isenabled():
         gc.freeze()
