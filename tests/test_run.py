@@ -433,7 +433,6 @@ class TestWandb:
         assert record.exit_code == 0
 
 
-@pytest.mark.slow
 def test_complete_collections_do_not_visit_what_the_start_has_made() -> None:
     gc.unfreeze()
     run.collect_garbage()
@@ -448,6 +447,7 @@ def test_complete_collections_do_not_visit_what_the_start_has_made() -> None:
         gc.enable()
 
 
+@pytest.mark.slow
 def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path: Path) -> None:
     for split, count in (("train", 40), ("val", 4), ("test2016", 4)):
         lines = [f"a b c d e{n}" for n in range(count)]

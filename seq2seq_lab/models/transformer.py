@@ -130,7 +130,7 @@ def attend(
 
     The contexts do not depend on `with_weights`: the fused function returns no weights, and they are computed in addition.
     """
-    # In bfloat16 on a CPU, torch's fused function takes up to four times as long as two products.
+    # In bfloat16 on a CPU, torch's fused function takes up to six times as long as two products.
     fused = not query_NATD.is_cpu or query_NATD.dtype != torch.bfloat16
     weights_NATS = None
     if with_weights or not fused:

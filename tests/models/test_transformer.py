@@ -331,8 +331,10 @@ def test_attention_in_bfloat16_computes_what_torch_does() -> None:
     mask = torch.ones(5, 5, dtype=torch.bool).tril()
     expected, expected_weights = attend(query.double(), keys.double(), values.double(), mask, True)
     assert expected_weights is not None
+    query.requires_grad_()
     for with_weights in (False, True):
         found, weights = attend(query, keys, values, mask, with_weights)
+        assert found.requires_grad
         torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
         if with_weights:
             torch.testing.assert_close(weights.double(), expected_weights, rtol=0.02, atol=0.02)
