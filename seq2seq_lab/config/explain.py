@@ -185,9 +185,14 @@ def explain_argument(key: str, setting: str, node: Mapping[Any, Any]) -> str:
 def suggest_key(key: str, known: Sequence[str]) -> str:
     """Return " Did you mean …?" for a key that does not exist, or an empty string.
 
-    A setting of another value of the group comes first, then the keys of the same or the nearest spelling.
+    A value of the group whose section this is comes first, then a setting of another value of the group, then the keys of the
+    same or the nearest spelling.
     """
     section, _, name = key.rpartition(".")
+    if section in configuration.groups() and name in configuration.group_values(section):
+        choice = f"{section}={name}"
+        if key in hydra_adapter.files_by_package([choice], section):
+            return f" It is the section of {choice}, which is not chosen."
     if others := configuration.values_with(section, name):
         return f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
     if key.startswith("hydra"):

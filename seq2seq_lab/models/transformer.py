@@ -130,19 +130,20 @@ def attend(
 
     The contexts do not depend on `with_weights`: the fused function returns no weights, and they are computed in addition.
     """
-    # In bfloat16 on a CPU, torch's fused function takes up to six times as long as two products.
-    fused = not query_NATD.is_cpu or query_NATD.dtype != torch.bfloat16
-    weights_NATS = None
-    if with_weights or not fused:
-        scores_NATS = query_NATD @ keys_NASD.transpose(-1, -2) / math.sqrt(query_NATD.shape[-1])
-        weights_NATS = masked_softmax(scores_NATS, mask)
-    if weights_NATS is None or fused:
-        context_NATD = functional.scaled_dot_product_attention(
-            query_NATD, keys_NASD, values_NASD, attn_mask=mask
-        )
-    else:
+    if query_NATD.is_cpu and query_NATD.dtype == torch.bfloat16:
+        # There torch's fused function takes up to six times as long as two products.
+        weights_NATS = attention_weights(query_NATD, keys_NASD, mask)
         context_NATD = weights_NATS.to(values_NASD.dtype) @ values_NASD
-    return context_NATD.transpose(1, 2).flatten(2), weights_NATS if with_weights else None
+        return context_NATD.transpose(1, 2).flatten(2), weights_NATS if with_weights else None
+    context_NATD = functional.scaled_dot_product_attention(query_NATD, keys_NASD, values_NASD, attn_mask=mask)
+    weights = attention_weights(query_NATD, keys_NASD, mask) if with_weights else None
+    return context_NATD.transpose(1, 2).flatten(2), weights
+
+
+def attention_weights(query_NATD: Tensor, keys_NASD: Tensor, mask: Tensor | None) -> Tensor:
+    """Return weights_NATS: the softmax of the scaled dot products of queries and keys."""
+    scores_NATS = query_NATD @ keys_NASD.transpose(-1, -2) / math.sqrt(query_NATD.shape[-1])
+    return masked_softmax(scores_NATS, mask)
 
 
 def split_heads(x_NTX: Tensor, num_heads: int) -> Tensor:

@@ -32,6 +32,8 @@ MISTAKES = {
     "max_depth=2": "dataset.max_depth",
     "bidirectional=true": "encoder.bidirectional",
     # keys of a section
+    "metric.novel_ngrams.order=3": "metric=novel_ngrams",
+    "attention.additive.size=3": None,
     "model.hiden_size=3": "'model.hidden_size'",
     "model.hidden-size=3": "'model.hidden_size'",
     "model.Dropout=0.1": "'model.dropout'",
