@@ -81,7 +81,8 @@ class Table:
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
         comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
-        model_comparisons: the number of comparisons that `Line.p_models` is corrected for.
+        model_comparisons: the number of comparisons that `Line.p_models` is corrected for; None if the runs of median score
+            were not to be tested.
         margin: within which two lines count as equal, in the unit of the metric; None if this is not tested.
         named: the baseline that the user named; None for the best line that can be tested.
         warnings: differences between the runs other than their settings.
@@ -95,7 +96,7 @@ class Table:
     metric: str
     metrics: dict[str, Declaration]
     comparisons: int
-    model_comparisons: int
+    model_comparisons: int | None
     margin: float | None
     named: Group | None
     warnings: tuple[str, ...]
@@ -224,7 +225,7 @@ def compare(
     base = None if baseline is None else find_group(ordered, baseline)
     tests = Tests(metrics[metric], metric, key, ordered, base, margin)
     differences, comparisons = tests.differences()
-    p_models, model_comparisons = tests.p_of_median_runs() if p_of_median_runs else ({}, 0)
+    p_models, model_comparisons = tests.p_of_median_runs() if p_of_median_runs else ({}, None)
     tested = {base for base, _ in (*differences, *p_models)}
     top = tests.top()
     lines = []
@@ -455,9 +456,7 @@ def note(table: Table) -> str:
         ]
     )
     if not table.bases:
-        return " ".join(
-            [means, *untested(table), "To compare two models, not their settings: --p-of-median-runs."]
-        )
+        return " ".join([means, *untested(table), *untested_models(table)])
     from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
     notes = (*difference_notes(table), *untested(table))
     return " ".join([f"{means} {table.label} differences from {from_base}.", *notes])
@@ -467,17 +466,32 @@ def untested(table: Table) -> Iterator[str]:
     """Yield the reason why differences are not tested, and that `Table.margin` then has no effect."""
     if P_SEEDS in table.tests:
         return
-    statistics_of = f"statistics of {table.label} on the same test examples"
     if table.named is not None and len(table.named.runs) < LEAST_TESTED:
         count = len(table.named.runs)
         reason = f"the baseline {table.named.label} has {count} run{'s' * (count > 1)}, and a test needs {LEAST_TESTED}"
     elif table.named is not None:
-        reason = f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {statistics_of}"
+        reason = f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {statistics_of(table)}"
     else:
-        reason = f"no two lines have {LEAST_TESTED} or more runs, all with {statistics_of}"
+        reason = f"no two lines have {LEAST_TESTED} or more runs, all with {statistics_of(table)}"
     yield f"No {P_SEEDS}: {reason}."
     if table.margin is not None:
         yield f"Equality within ±{table.margin} is not tested for the same reason."
+
+
+def statistics_of(table: Table) -> str:
+    """Return what two lines need to be tested."""
+    return f"statistics of {table.label} on the same test examples"
+
+
+def untested_models(table: Table) -> Iterator[str]:
+    """Yield how to test the runs of median score, or why they are not tested."""
+    if table.model_comparisons is None:
+        yield "To compare two models, not their settings: --p-of-median-runs."
+    elif table.model_comparisons == 0:
+        lack = (
+            "no two lines have" if table.named is None else "the baseline and another line do not both have"
+        )
+        yield f"No {P_MODELS}: {lack} {statistics_of(table)}."
 
 
 def shared_signature(table: Table) -> str:
@@ -503,7 +517,7 @@ def difference_notes(table: Table) -> Iterator[str]:
         EQUAL: f"{EQUAL}: two one-sided tests at the 5% level place the difference within ±{table.margin}, which should be "
         "chosen before the scores are seen; not corrected.",
         P_MODELS: f"{P_MODELS}: paired bootstrap of the runs of median {table.label}, a test of these runs, not of their "
-        f"settings; {correction(table.model_comparisons)}.",
+        f"settings; {correction(table.model_comparisons or 0)}.",
     }
     yield from (explained[name] for name in table.tests)
 

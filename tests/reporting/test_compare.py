@@ -586,6 +586,18 @@ def test_a_mean_with_a_run_without_statistics_is_not_tested(tmp_path: Path) -> N
     assert "No p" in comparison.note(found)
 
 
+def test_the_test_of_median_runs_is_suggested_or_its_lack_explained(tmp_path: Path) -> None:
+    for seed, word in enumerate(("king", "prince"), start=1):
+        make_run(tmp_path / word, "dot", seed, 0.5, word=word)
+    groups = group_runs(find_runs([tmp_path])[0])
+    assert "not their settings: --p-of-median-runs." in comparison.note(comparison.compare(groups, None))
+    asked = comparison.note(comparison.compare(groups, None, p_of_median_runs=True))
+    assert "--p-of-median-runs" not in asked
+    assert "No p, these two models: no two lines have statistics of BLEU on the same test examples." in asked
+    named = comparison.compare(groups, groups[0].label, p_of_median_runs=True)
+    assert "models: the baseline and another line do not both have statistics" in comparison.note(named)
+
+
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     found = comparison.compare(groups, "none")
