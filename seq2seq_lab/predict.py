@@ -296,7 +296,7 @@ def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:
 
 
 def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) -> None:
-    """Print the outputs for the inputs, and draw their attention."""
+    """Draw the attention for the inputs, and print their outputs."""
     from seq2seq_lab.runtime.device import release_memory
 
     unknown: dict[str, None] = {}  # a set in the order of the inputs
@@ -325,18 +325,18 @@ def describe_unknown(words: Sequence[str]) -> str:
 
 
 def write_output(run: Any, outputs: Sequence[Any], index: int, options: argparse.Namespace) -> None:
-    """Print the outputs for one input, and draw the attention of the best one."""
+    """Draw the attention of the best output for one input, and print the outputs."""
     best = outputs[0]
-    for one in outputs if options.nbest else [best]:
-        print_visible(format_line(one, index, options))
-        if options.weights:
-            print_shades(one.shades())
     if options.attention is not None and (figure := best.figure(options.light)) is not None:
         save_figure(figure, picture(options.attention, index))
     if options.attention_maps is not None and best.source.strip():
         for name, figure in run.plot_attention_maps(best.source, index).items():
             file = picture(options.attention_maps, index)
             save_figure(figure, file.with_name(f"{file.stem}.{name}{file.suffix}"))
+    for one in outputs if options.nbest else [best]:
+        print_visible(format_line(one, index, options))
+        if options.weights:
+            print_shades(one.shades())
 
 
 def print_shades(lines: Sequence[str]) -> None:

@@ -296,6 +296,15 @@ def test_options_without_effect_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_maps_that_the_model_does_not_have_are_refused_before_the_first_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--attention-maps", str(tmp_path / "maps.png"))
+    status, out, err = translated(monkeypatch, capsys, b"the king sleeps.\n", "demo", *words)
+    assert (status, out) == (2, [])
+    assert "has no attention maps of layers and heads" in err
+
+
 def test_a_run_that_cannot_be_in_an_ensemble_is_named() -> None:
     other: Any = Loaded.__new__(Loaded)
     object.__setattr__(other, "folder", Path("names"))
