@@ -185,8 +185,8 @@ def explain_argument(key: str, setting: str, node: Mapping[Any, Any]) -> str:
 def suggest_key(key: str, known: Sequence[str]) -> str:
     """Return " Did you mean …?" for a key that does not exist, or an empty string.
 
-    A value of the group whose section this is comes first, then a setting of another value of the group, then the keys of the
-    same or the nearest spelling.
+    A value of the group whose section this is comes first, then a setting of another value of the group, then the keys of
+    the same or the nearest spelling.
     """
     section, _, name = key.rpartition(".")
     if section in configuration.groups() and name in configuration.group_values(section):

@@ -466,13 +466,16 @@ def untested(table: Table) -> Iterator[str]:
     """Yield the reason why differences are not tested, and that `Table.margin` then has no effect."""
     if P_SEEDS in table.tests:
         return
+    needed = statistics_of(table)
     if table.named is not None and len(table.named.runs) < LEAST_TESTED:
         count = len(table.named.runs)
         reason = f"the baseline {table.named.label} has {count} run{'s' * (count > 1)}, and a test needs {LEAST_TESTED}"
     elif table.named is not None:
-        reason = f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {statistics_of(table)}"
+        reason = (
+            f"the baseline and another line do not both have {LEAST_TESTED} or more runs, all with {needed}"
+        )
     else:
-        reason = f"no two lines have {LEAST_TESTED} or more runs, all with {statistics_of(table)}"
+        reason = f"no two lines have {LEAST_TESTED} or more runs, all with {needed}"
     yield f"No {P_SEEDS}: {reason}."
     if table.margin is not None:
         yield f"Equality within ±{table.margin} is not tested for the same reason."
