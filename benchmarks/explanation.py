@@ -198,12 +198,13 @@ def measured(run: Run, folder: Path) -> dict[str, Array]:
 def kept(loaded: Any, split: Any) -> dict[str, Array]:
     """Return how many of the most probable tokens stay the same if the attention of one step is changed."""
     forced = loaded.forced([*split.text.source], [*split.text.target])
+    forced = replace(forced, clusters=range(len(split.text)))  # their ids are the indices of the sentences
     found = interventions.intervene(loaded.model, forced, KINDS, ["step"], seed=1)
     by_kind = {kind: one for (kind, _), one in found.items()} | {"union": interventions.united(found)}
     return {
         f"kept_{kind}": np.stack(
             [
-                np.bincount(one.sentence[one.changed], of[one.changed], len(split.text))
+                np.bincount(one.cluster[one.changed], of[one.changed], len(split.text))
                 for of in (one.kept, one.changed)
             ],
             axis=1,

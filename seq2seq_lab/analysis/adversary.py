@@ -40,7 +40,7 @@ PENALTY = 20.0  # per unit of total variation above the limit
 
 Floats = npt.NDArray[np.floating[Any]]
 Part = tuple[Floats, Floats, Floats, list[str], int]
-"""The divergences, total variations, largest weights and word classes of the tokens of a sentence, and its index."""
+"""The divergences, total variations, largest weights and word classes of the tokens of a sentence, and its cluster."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def adversarial_attention(
         for row, i in enumerate(index.tolist()):
             own = classes_of(forced, i, None if gold is None else gold[i])
             divergence_T, variation_T, largest_T = values_3BT[:, row, : len(own)].numpy()
-            parts.append((divergence_T, variation_T, largest_T, own, i))
+            parts.append((divergence_T, variation_T, largest_T, own, int(forced.clusters_N[i])))
     return [*_by_class(parts)]
 
 
@@ -221,7 +221,7 @@ def of_call(weights_CNS: Tensor, _: Tensor, rows: Rows) -> Tensor:
 def _by_class(parts: Sequence[Part]) -> Iterator[AdversarialAttention]:
     columns = [np.concatenate([part[i] for part in parts]).astype(np.float64) for i in range(3)]
     classes = [one for part in parts for one in part[3]]
-    sentence_N = np.repeat([part[4] for part in parts], [len(part[3]) for part in parts])
+    cluster_N = np.repeat([part[4] for part in parts], [len(part[3]) for part in parts])
     for name, used in masks_of_classes(classes):
         divergence_N, variation_N, largest_N = (column[used] for column in columns)
         sums = np.column_stack([divergence_N, np.ones(len(divergence_N))])
@@ -229,7 +229,7 @@ def _by_class(parts: Sequence[Part]) -> Iterator[AdversarialAttention]:
             word_class=name,
             tokens=len(divergence_N),
             divergence=float(divergence_N.mean()),
-            confidence=confidence_interval(ratio, sums, sentence_N[used], CONFIDENCE_SAMPLES),
+            confidence=confidence_interval(ratio, sums, cluster_N[used], CONFIDENCE_SAMPLES),
             variation=float(variation_N.mean()),
             by_largest=[*medians_by_largest(largest_N, divergence_N)],
         )

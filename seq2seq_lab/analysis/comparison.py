@@ -26,7 +26,7 @@ from seq2seq_lab.data.corpus import Gold, word_spans
 from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
-from seq2seq_lab.metrics.significance import confidence_interval, ratio
+from seq2seq_lab.metrics.significance import Clusters, clusters_of, confidence_interval, ratio
 from seq2seq_lab.runtime.tables import with_interval
 
 RANDOM, GREEDY = "random order", "greedy search"
@@ -54,12 +54,16 @@ class Mean:
     count: int
 
     @classmethod
-    def of(cls, rows_N2: Floats) -> "Mean | None":
-        """Return the mean of the sum and the number of rows of each sentence; None without a row."""
+    def of(cls, rows_N2: Floats, clusters_N: Clusters) -> "Mean | None":
+        """Return the mean of the sum and the number of rows of each sentence; None without a row.
+
+        Args:
+            clusters_N: the id of each sentence's cluster; clusters are resampled.
+        """
         total, count = rows_N2.sum(0)
         if not count:
             return None
-        half = confidence_interval(ratio, rows_N2, np.arange(len(rows_N2)), CONFIDENCE_SAMPLES)
+        half = confidence_interval(ratio, rows_N2, clusters_N, CONFIDENCE_SAMPLES)
         return cls(float(total / count), half, int(count))
 
     def text(self, form: str) -> str:
@@ -247,10 +251,11 @@ def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
     """Return the mean of each measure by method."""
     found: dict[str, dict[str, Mean]] = {}
     for name in dict.fromkeys(name for one in explained for name in one.measures):
-        own = [one.measures[name] for one in explained if name in one.measures]
+        known = [one for one in explained if name in one.measures]
+        own, clusters_N = [one.measures[name] for one in known], clusters_of(one.source for one in known)
         found[name] = {}
         for measure in dict.fromkeys(key for one in own for key in one):
-            mean = Mean.of(np.array([one.get(measure, (0.0, 0.0)) for one in own]))
+            mean = Mean.of(np.array([one.get(measure, (0.0, 0.0)) for one in own]), clusters_N)
             if mean is not None:
                 found[name][measure] = mean
     return found

@@ -21,7 +21,7 @@ from seq2seq_lab.metrics.alignment import (
 )
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
-from seq2seq_lab.metrics.significance import confidence_interval
+from seq2seq_lab.metrics.significance import Clusters, confidence_interval
 from seq2seq_lab.models.attention.base import BaseAttention
 from seq2seq_lab.models.decoders.transformer import CrossAttention
 from seq2seq_lab.models.seq2seq import EncodedModel
@@ -74,15 +74,15 @@ def alignment_errors(
                 counts = [_counts(one, forced, gold, extraction) for one in models]
                 if counts:
                     hard, soft = (np.sum(rows, axis=0) for rows in zip(*counts, strict=True))
-                    yield _error(name, _rows_of(layer, reading), hard, soft)
+                    yield _error(name, _rows_of(layer, reading), hard, soft, forced.clusters_N)
     uniform = np.array([soft_link_counts(np.ones(_shape(one)) / len(one.source_words), one) for one in gold])
-    yield _error("uniform", "", uniform, uniform)
+    yield _error("uniform", "", uniform, uniform, forced.clusters_N)
     baselines = {"diagonal": [*map(diagonal_links, gold)]}
     if train is not None:
         words = [one.source_words for one in gold], [one.target_words for one in gold]
         baselines["IBM model 1"] = train_ibm1(*train).align(*words)
     for name, links in {**baselines, "oracle": [*map(oracle_links, gold)]}.items():
-        yield _error(name, "", np.array([*map(link_counts, links, gold)]), None)
+        yield _error(name, "", np.array([*map(link_counts, links, gold)]), None, forced.clusters_N)
 
 
 def training_words(text: ParallelText) -> tuple[Words, Words]:
@@ -138,9 +138,9 @@ def _shape(gold: Gold) -> tuple[int, int]:
     return len(gold.target_words), len(gold.source_words) + 2
 
 
-def _error(weights: str, rows: str, hard: Array, soft: Array | None) -> AlignmentError:
+def _error(weights: str, rows: str, hard: Array, soft: Array | None, clusters_N: Clusters) -> AlignmentError:
     value = AlignmentErrorRate().value
-    half = confidence_interval(value, hard, np.arange(len(hard)), CONFIDENCE_SAMPLES)
+    half = confidence_interval(value, hard, clusters_N, CONFIDENCE_SAMPLES)
     return AlignmentError(
         weights, rows, value(hard.sum(0)), half, None if soft is None else value(soft.sum(0))
     )

@@ -50,8 +50,11 @@ def dependences(
 
 
 def _dependence(group: str, changes: Sequence[Changes]) -> Dependence:
+    every = np.arange(len(changes))  # the sentences of a generated test set are different
     means = {
-        name: Mean.of(np.array([(getattr(one, found), getattr(one, of)) for one in changes], np.float64))
+        name: Mean.of(
+            np.array([(getattr(one, found), getattr(one, of)) for one in changes], np.float64), every
+        )
         for name, (found, of) in MEASURES.items()
     }
     known = {name: mean for name, mean in means.items() if mean is not None}

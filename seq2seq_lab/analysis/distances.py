@@ -14,6 +14,7 @@ from seq2seq_lab.analysis.comparison import Mean
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.interventions import jensen_shannon, total_variation
 from seq2seq_lab.metrics.attention import Units, joined, row_shares
+from seq2seq_lab.metrics.significance import clusters_of
 
 CHUNK = 16  # pairs that all models read at once
 
@@ -84,7 +85,8 @@ def measure_distances(
                     rows[key][i] += apart(*both)
         if counted is not None:
             counted(min(first + CHUNK, len(sources)), len(sources))
-    return {key: Distances(*(Mean.of(own[:, i]) for i in range(2))) for key, own in rows.items()}
+    clusters_N = clusters_of(sources)
+    return {key: Distances(*(Mean.of(own[:, i], clusters_N) for i in range(2))) for key, own in rows.items()}
 
 
 def vocabulary_of(run: Any) -> tuple[str, ...]:

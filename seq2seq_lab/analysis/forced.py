@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.metrics.alignment import WordLinks
 from seq2seq_lab.metrics.attention import Units
+from seq2seq_lab.metrics.significance import Clusters, clusters_of
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
 
@@ -34,6 +37,7 @@ class Forced:
         batch: returns the batch of some examples, with the fields of `data.batch.BatchOfTargets` that are read here.
         read: returns (logits_BTV or log-probabilities, weights_BTS or None) of a batch; row t belongs to output t.
         compute: the device and the precision of the model.
+        clusters: the id of each example's cluster; None: the examples of one input are a cluster.
         without: returns a batch of other source ids, without their frame, each with the output of one pair; None if the
             inputs are not text.
     """
@@ -46,7 +50,13 @@ class Forced:
     batch: Callable[[Index], Any]
     read: Read
     compute: Compute
+    clusters: Sequence[int] | None = None
     without: Callable[[Sequence[Sequence[int]], int], Any] | None = None
+
+    @cached_property
+    def clusters_N(self) -> Clusters:
+        """The id of each example's cluster, which confidence intervals resample."""
+        return clusters_of(self.sources) if self.clusters is None else np.array(self.clusters, np.int64)
 
     def readings(self) -> Iterator[tuple[list[int], Any, Tensor, Tensor | None]]:
         """Yield for each batch (indices of its examples, the batch, logits_BTV, weights_BTS).

@@ -49,7 +49,11 @@ def measures_of_heads(model: Any, forced: Forced) -> list[HeadMeasures]:
             rows = sums.setdefault(head, np.zeros((len(forced.targets), len(COLUMNS))))
             rows[index] = measures(to_host(of_head_BTS.float()), sources, targets)
     return [
-        HeadMeasures(layer, head, {one.name: Mean.of(one.of_sums(rows)) for one in ATTENTION_MEASURES})
+        HeadMeasures(
+            layer,
+            head,
+            {one.name: Mean.of(one.of_sums(rows), forced.clusters_N) for one in ATTENTION_MEASURES},
+        )
         for (layer, head), rows in sums.items()
     ]
 

@@ -26,7 +26,7 @@ from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
-from seq2seq_lab.metrics.significance import confidence_interval, ratio
+from seq2seq_lab.metrics.significance import Clusters, confidence_interval, ratio
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.device import to_host
@@ -72,7 +72,7 @@ class TokenEffects:
         changed: whether the change applies: a permutation needs two source words, besides punctuation, `previous` an
             earlier step.
         classes: the class of the word of each token, of `CLASSES`; "end" is `<eos>`.
-        sentence: the index of the sentence of each token.
+        cluster: the id of the cluster of the sentence of each token; see `Forced.clusters_N`.
     """
 
     kept: npt.NDArray[np.bool_]
@@ -83,7 +83,7 @@ class TokenEffects:
     median_variation: Floats
     changed: npt.NDArray[np.bool_]
     classes: list[str]
-    sentence: npt.NDArray[np.int64]
+    cluster: Clusters
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,9 @@ def intervene(
                     own = [column[row, :count] for column in columns]
                     matrix_TS = given[kind][i] if kind in given else None
                     applies = _applies(kind, forced, i, count, matrix_TS)
-                    found[kind, scope].append([*own, applies, classes[i], np.full(count, i)])
+                    found[kind, scope].append(
+                        [*own, applies, classes[i], np.full(count, forced.clusters_N[i])]
+                    )
     return {key: _tokens(parts) for key, parts in found.items()}
 
 
@@ -410,9 +412,7 @@ def classes_of(forced: Forced, i: int, gold: Gold | None) -> list[str]:
 
 
 def _tokens(parts: Sequence[Sequence[Any]]) -> TokenEffects:
-    kept, change, variation, divergence, largest, median, applies, classes, sentence = zip(
-        *parts, strict=True
-    )
+    kept, change, variation, divergence, largest, median, applies, classes, cluster = zip(*parts, strict=True)
     return TokenEffects(
         kept=np.concatenate(kept).astype(np.bool_),
         log_prob_change=np.concatenate(change).astype(np.float64),
@@ -422,7 +422,7 @@ def _tokens(parts: Sequence[Sequence[Any]]) -> TokenEffects:
         median_variation=np.concatenate(median).astype(np.float64),
         changed=np.concatenate(applies),
         classes=[one for part in classes for one in part],
-        sentence=np.concatenate(sentence),
+        cluster=np.concatenate(cluster),
     )
 
 
@@ -462,7 +462,7 @@ def _effects(kind: str, scope: str, tokens: TokenEffects) -> Iterator[Effect]:
                 )
             continue
         values = {column: getattr(tokens, column)[used].astype(np.float64) for column in COLUMNS}
-        clusters, ones = tokens.sentence[used], np.ones(int(used.sum()))
+        clusters, ones = tokens.cluster[used], np.ones(int(used.sum()))
         confidence = {
             column: confidence_interval(ratio, np.column_stack([value, ones]), clusters, CONFIDENCE_SAMPLES)
             for column, value in values.items()

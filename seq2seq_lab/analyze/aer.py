@@ -8,6 +8,7 @@ from seq2seq_lab.analyze.common import (
     add_null,
     add_question,
     add_test_set,
+    forced_pairs,
     open_for_test_set,
     print_record,
     selected_test_set,
@@ -65,7 +66,7 @@ def aer(options: argparse.Namespace) -> None:
         require(
             options.seed == 1, "--seed", options.seed, "left out: the attention function has no parameters"
         )
-    forced = run.forced([*split.text.source], [*split.text.target])
+    forced, _ = forced_pairs(run, split, "aer")
     train = training_words(run.task.corpus.train) if options.ibm1 else None
     found = alignment_errors(run.model, random_models, forced, gold=gold, train=train, null=options.null)
     if options.format == "jsonl":

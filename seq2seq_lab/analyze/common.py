@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def forced_pairs(run: Any, split: Any, question: str) -> tuple[Any, Any]:
 
     if not isinstance(split.text, ParallelText):
         raise UserError(f"{question} needs pairs of texts. Give a run of task=translation or task=dialogue.")
-    return run.forced([*split.text.source], [*split.text.target]), split.text.gold
+    forced = run.forced([*split.text.source], [*split.text.target])
+    return replace(forced, clusters=split.text.clusters), split.text.gold
 
 
 def influences_of(run: Any, split: Any, per_word: int, seed: int) -> Any:

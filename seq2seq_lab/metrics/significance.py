@@ -1,7 +1,7 @@
 """Confidence intervals by bootstrap, and tests of differences between systems and between means of runs."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,13 @@ MAX_SEEDS = 100
 LEAST_TESTED = 3  # runs of a group whose mean is tested: two runs do not determine their variance
 LEAST_P = 1e-12  # smaller p-values are not computed
 HALVINGS = 50  # of the interval in which a p-value is searched
+
+
+def clusters_of(sources: Iterable[Hashable]) -> Clusters:
+    """Return the id of each example's cluster: the examples of one source. Each example of an empty source is a cluster."""
+    ids: dict[Hashable, int] = {}
+    keys = (source or index for index, source in enumerate(sources))
+    return np.array([ids.setdefault(key, len(ids)) for key in keys], dtype=np.int64)
 
 
 def confidence_interval(

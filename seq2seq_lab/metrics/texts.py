@@ -20,6 +20,7 @@ from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array, Metric, digest
 from seq2seq_lab.metrics.sacrebleu_adapter import Scorer
 from seq2seq_lab.metrics.segmentation import SPACED, Segmentation
+from seq2seq_lab.metrics.significance import clusters_of
 
 # Moses' rules treat this as a word and UNKNOWN as punctuation, which would split it off an elided article (l').
 _LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
@@ -55,14 +56,12 @@ class References:
         segmentation: Segmentation = SPACED,
     ) -> None:
         self.segmentation = segmentation
-        keys: Sequence[object] = range(len(lines)) if sources is None else sources
-        assert len(keys) == len(lines)
-        groups: dict[object, list[int]] = {}
-        for pair, key in enumerate(keys):
-            groups.setdefault(key, []).append(pair)
-        cluster_of = {key: cluster for cluster, key in enumerate(groups)}
+        self._source_of_pair = clusters_of(range(len(lines)) if sources is None else sources)
+        assert len(self._source_of_pair) == len(lines)
+        groups: dict[int, list[int]] = {}
+        for pair, source in enumerate(self._source_of_pair.tolist()):
+            groups.setdefault(source, []).append(pair)
         self._lines, self._sources, self._multiple, self._clusters = lines, sources, multiple, clusters
-        self._source_of_pair = np.array([cluster_of[key] for key in keys], dtype=np.int64)
         self.pairs: Sequence[int] = range(len(lines))
         self.streams: list[list[Any]] = [list(lines)]
         if multiple:

@@ -394,7 +394,7 @@ def test_means_intervals_and_bins() -> None:
         median_variation=columns[2] / 2,
         changed=changed,
         classes=["content", "end"] * 100,
-        sentence=np.arange(200) // 10,
+        cluster=np.arange(200) // 10,
     )
     whole, content, _ = effects({("uniform", "all"): tokens})
     assert (whole.tokens, whole.left_out) == (changed.sum(), (~changed).sum())
