@@ -73,8 +73,8 @@ def features(attention: StatefulAdditiveAttention, total: Tensor, last: Tensor, 
 
 
 def local_rows(attention: LocalAttention, h: Tensor, queries: Tensor) -> list[Tensor]:
-    """h_j^T W s, the softmax over the window around p_t, times the Gaussian."""
-    rows, length = [], len(h)
+    """h_j^T W s, the softmax over the window around p_t, times the Gaussian if p_t is predicted."""
+    rows, length, predicted = [], len(h), attention.center is not None
     for t, s in enumerate(queries):
         if attention.center is None:
             center = torch.tensor(float(min(t, length - 1)), dtype=h.dtype)
@@ -86,7 +86,9 @@ def local_rows(attention: LocalAttention, h: Tensor, queries: Tensor) -> list[Te
         total = torch.stack([torch.exp(scores[j]) for j in window]).sum()
         sigma = attention.window / 2
         row = [
-            torch.exp(scores[j]) / total * torch.exp(-((j - center) ** 2) / (2 * sigma**2))
+            torch.exp(scores[j])
+            / total
+            * (torch.exp(-((j - center) ** 2) / (2 * sigma**2)) if predicted else 1)
             if j in window
             else torch.zeros((), dtype=h.dtype)
             for j in range(length)
@@ -148,7 +150,7 @@ def test_a_score_outside_the_window_does_not_change_local_weights() -> None:
     outputs_BSM[:, -1] = 1  # the window of step 0 has the first two positions
     outputs_BSM.requires_grad_()
     context_BTM, weights_BTS, _ = attend(attention, torch.ones(B, 1, Q), outputs_BSM)
-    torch.testing.assert_close(weights_BTS[0, 0], torch.tensor([0.5, 0.5 * math.exp(-2), 0, 0, 0, 0]))
+    torch.testing.assert_close(weights_BTS[0, 0], torch.tensor([0.5, 0.5, 0, 0, 0, 0]))
     (gradient_BSM,) = torch.autograd.grad(context_BTM.sum(), outputs_BSM)
     assert gradient_BSM.isfinite().all()
 

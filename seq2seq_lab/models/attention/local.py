@@ -13,10 +13,10 @@ from seq2seq_lab.models.source import Source
 
 
 class LocalAttention(MultiplicativeAttention):
-    """The bilinear function in a window [p_t − D, p_t + D], times exp(−(j − p_t)² / 2σ²) with σ = D/2 (Luong 2015, §3.2).
+    """The bilinear function in a window [p_t − D, p_t + D], over which the softmax is computed (Luong 2015, §3.2).
 
-    The softmax is over the window. Since each weight is then multiplied by a value of at most 1, the weights of a row sum to
-    1 or less (eq. 10).
+    If p_t is predicted, each weight is then multiplied by exp(−(j − p_t)² / 2σ²) with σ = D/2 (eq. 10), so that the weights
+    of a row sum to 1 or less.
 
     Args:
         size: size of the layer that predicts p_t.
@@ -54,9 +54,10 @@ class LocalAttention(MultiplicativeAttention):
         else:
             center_NT1 = length_N11 * self.center(query_NTQ).to(dtype).sigmoid()
         position_S = torch.arange(scores_NTS.shape[-1], device=device, dtype=dtype)
-        distance_NTS = position_S - center_NT1
+        state, distance_NTS = AttentionState(state.step + steps, None), position_S - center_NT1
         # p_t is at most 1 after the last real position, so that every window has a real position.
         window_NTS = (distance_NTS.abs() <= self.window) & (position_S < length_N11)
         weights_NTS = masked_softmax(scores_NTS, window_NTS)
-        weights_NTS = weights_NTS * torch.exp(-2 * (distance_NTS / self.window) ** 2)
-        return weights_NTS, AttentionState(state.step + steps, None)
+        if self.center is None:
+            return weights_NTS, state
+        return weights_NTS * torch.exp(-2 * (distance_NTS / self.window) ** 2), state
