@@ -195,8 +195,19 @@ class Tests:
             every = self.all_corrected
         else:
             every = self.corrected({pair: one for pair, one in self.pairs.items() if pair[0] is self.base})
-        shown = {pair: one for pair, one in every.items() if pair[0] is self.base_of(pair[1])}
+        shown = {
+            (base, group): every[base, group] for base, group in self._with_base if (base, group) in every
+        }
+        for base, group in self._with_base:  # a group that is better than its baseline, which has more runs
+            if (better := every.get((group, base))) is not None:
+                shown[base, group] = replace(better, value=-better.value)
         return shown, sum(one.p is not None for one in every.values())
+
+    @property
+    def _with_base(self) -> list[Pair]:
+        """The baseline of its test set with each other group."""
+        bases = [(self.base_of(group), group) for group in self.ordered]
+        return [(base, group) for base, group in bases if base is not None and base is not group]
 
     def top(self) -> set[Group]:
         """Return the best groups of each test set, and those that are not significantly worse than the best tested one.
@@ -240,7 +251,8 @@ class Tests:
                 p_values = paired_bootstrap(self.values, rows, pairs, _clusters(known), samples)
                 found |= {(known[a], known[b]): p for (a, b), p in zip(pairs, p_values, strict=True)}
         corrected = dict(zip(found, holm(list(found.values())), strict=True))
-        return {pair: p for pair, p in corrected.items() if pair[0] is self.base_of(pair[1])}, len(found)
+        shown = [(pair, corrected.get(pair, corrected.get(pair[::-1]))) for pair in self._with_base]
+        return {pair: p for pair, p in shown if p is not None}, len(found)
 
 
 def _clusters(groups: Sequence[Group]) -> Clusters:

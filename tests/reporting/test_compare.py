@@ -598,6 +598,23 @@ def test_the_test_of_median_runs_is_suggested_or_its_lack_explained(tmp_path: Pa
     assert "models: the baseline and another line do not both have statistics" in comparison.note(named)
 
 
+def test_a_line_above_its_baseline_has_a_difference_and_p(tmp_path: Path) -> None:
+    lines = (("additive", 0.9, 2), ("dot", 0.5, 3), ("local", 0.3, 3), ("none", 0.2, 2))
+    for attention, share, runs in lines:
+        for seed in range(1, runs + 1):
+            make_run(tmp_path / f"{attention}{seed}", attention, seed, share)
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None, p_of_median_runs=True)
+    best, base, _, worst = found.lines
+    assert [one.varies["attention"] for one in found.bases] == ["dot"]
+    assert (base.difference, base.p_models) == (None, None)
+    assert best.difference is not None
+    assert worst.difference is not None
+    means = [float(np.mean(line.group.values("test/bleu"))) for line in found.lines]
+    assert best.difference.value == pytest.approx(means[0] - means[1], abs=1e-4)
+    assert worst.difference.value == pytest.approx(means[3] - means[1], abs=1e-4)
+    assert len(p_values(found)) == 3
+
+
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     found = comparison.compare(groups, "none")
