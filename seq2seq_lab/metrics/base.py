@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.significance import ratio
 
 Array = npt.NDArray[np.floating[Any]]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -86,7 +87,7 @@ class Metric(ABC):
 
     @abstractmethod
     def value(self, totals_K: Array) -> float:
-        """Return the metric from the sum of rows."""
+        """Return the metric from the sum of rows; NaN if it is not defined, as for some bootstrap samples."""
 
     def values(self, totals_SK: Array) -> Array:
         """Return the metric for each of S sums of rows."""
@@ -117,7 +118,7 @@ class Share(Metric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return float(totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
+        return ratio(totals_K)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How much an output copies from its source."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -74,9 +74,16 @@ class CopiedWords(_Copying):
 
     def rows(self, outputs: TextsWithSources) -> Array:
         """See `Metric.rows`."""
-        words, rows = self.words(outputs), []
-        for i, (line, pair) in enumerate(zip(outputs.scored, outputs.references.pairs, strict=True)):
-            source, output = ({*words(text)} for text in (outputs.text.source[pair], line))
+        words, lines = self.words(outputs), zip(outputs.scored, self._to_copy(outputs), strict=True)
+        return np.array([[len(known & {*words(line)}), len(known)] for line, known in lines], np.float64)
+
+    def unavailable(self, outputs: TextsWithSources) -> str | None:
+        """See `Metric.unavailable`."""
+        return None if any(self._to_copy(outputs)) else "no reference has a word of its source"
+
+    def _to_copy(self, outputs: TextsWithSources) -> Iterator[set[str]]:
+        """Yield the words that each reference has in common with its source."""
+        words = self.words(outputs)
+        for i, pair in enumerate(outputs.references.pairs):
             reference = {word for text in outputs.references.of(i)[:1] for word in words(text)}
-            rows.append([len(reference & source & output), len(reference & source)])
-        return np.array(rows, np.float64)
+            yield reference & {*words(outputs.text.source[pair])}

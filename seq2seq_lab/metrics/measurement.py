@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array, Grouping, Metric, is_built_in
+from seq2seq_lab.metrics.base import Array, Grouping, Metric, Share, is_built_in
 from seq2seq_lab.metrics.significance import confidence_interval
 
 CONFIDENCE_SAMPLES = 1000  # as sacreBLEU's command line
@@ -95,7 +95,10 @@ def measure(
             continue
         rows = _rows(metric, outputs, len(clusters))
         totals_K = rows.sum(0)
-        value = values[metric.name] = _value(metric, totals_K)
+        value = _value(metric, totals_K)
+        if isinstance(metric, Share) and not metric.is_defined(totals_K):
+            value = 0.0  # a share of nothing, for example of the words of empty outputs
+        values[metric.name] = value
         if not (math.isfinite(value) or is_built_in(metric)) and metric.is_defined(totals_K):
             not_finite.append(metric.name)
         if (signature := metric.signature(outputs)) is not None:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.metrics.base import Array, Metric, Share
+from seq2seq_lab.metrics.significance import ratio
 
 Words = Literal["all", "ambiguous", "unseen"]
 PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
@@ -67,14 +68,13 @@ class TokenAccuracy(Share):
         return outputs.ambiguous if self.words == "ambiguous" else outputs.unseen
 
 
-class EntityF1(Metric):
+class EntityF1(Share):
     """Micro-averaged F1 of entities: a right one has the type, the first and the last word of a gold entity.
 
     It equals the F1 of conlleval (Tjong Kim Sang and Buchholz 2000) and of seqeval; see `entities`.
     """
 
-    name, label, higher_is_better, format, limits = "entity_f1", "entity F1", True, ".1%", (0.0, 1.0)
-    confidence = True
+    name, label = "entity_f1", "entity F1"
 
     def unavailable(self, outputs: Tags) -> str | None:
         """See `Metric.unavailable`."""
@@ -94,7 +94,7 @@ class EntityF1(Metric):
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
-        return float(2 * totals_K[0] / totals_K[1]) if totals_K[1] else 0.0
+        return 2 * ratio(totals_K)
 
     def signature(self, outputs: Tags) -> str:
         """See `Metric.signature`."""

@@ -36,6 +36,9 @@ def test_words_to_copy() -> None:
     assert metric.rows(outputs("cat Bob cat", "Bob Bob")).tolist() == [[1, 2], [1, 1]]
     assert metric.value(metric.rows(outputs("cat", "")).sum(0)) == pytest.approx(1 / 3)
     assert not metric.is_defined(metric.rows(outputs("", "")).sum(0) * 0)
+    assert metric.unavailable(outputs("", "")) is None
+    texts: Any = SimpleNamespace(references=References(["ab"], ["cd"]), text=ParallelText(["cd"], ["ab"]))
+    assert metric.unavailable(texts) == "no reference has a word of its source"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from seq2seq_lab.metrics.base import Metric
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.registry import BUILT_IN
+from seq2seq_lab.metrics.significance import compare_means
 from seq2seq_lab.metrics.tagging import TAGGING_METRICS, EntityF1, TokenAccuracy, entities, marks_entities
 
 CLASSES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-PER", "I-MISC"]
@@ -92,6 +94,26 @@ def test_accuracy_is_that_of_a_loop() -> None:
     assert value(TokenAccuracy("ambiguous"), outputs) == pytest.approx(
         np.mean([right for i, right in pairs if i % 2 == 0])
     )
+
+
+@pytest.mark.usefixtures("with_full_reports")
+def test_a_sample_without_entities_or_unseen_words_has_no_score() -> None:
+    rare = [["O", "B-PER" if i in (5, 50, 120) else "O"] for i in range(200)]
+    outputs = outputs_of(rare, rare, CLASSES)
+    outputs.unseen = [np.array([False, "B-PER" in tags]) for tags in rare]
+    clusters = np.arange(len(rare))
+    for metric in (EntityF1(), TokenAccuracy("unseen")):
+        found = measure([metric], outputs, clusters=clusters, examples="", final=True)
+        assert found.values == {metric.name: 1.0}  # 5% of the samples have none of the three: no interval
+    all_right = metric.rows(outputs)
+    two_right = all_right.copy()
+    two_right[120, 0] = 0
+    other_two = all_right.copy()
+    other_two[5, 0] = 0
+    groups = [[all_right] * 3, [two_right, two_right, other_two]]
+    compared = compare_means(metric.values, groups, clusters)
+    assert compared.undefined_P[0] == pytest.approx(np.exp(-3), abs=0.02)
+    assert compared.p_values()[0] > 0.03
 
 
 def test_metrics_that_the_data_do_not_have() -> None:
