@@ -196,6 +196,16 @@ def test_many_sentences_keep_their_order_and_scores(
     assert run.predict([]) == []
 
 
+def test_texts_are_read_in_unicode_nfc_as_files_are() -> None:
+    run, accented = seq2seq_lab.load("demo"), "cafe\N{COMBINING ACUTE ACCENT}"
+    (prediction,) = run.predict([accented])
+    assert prediction.source == "café"
+    assert run.trace(accented).source.text == "café"
+    (scored,) = run.score(["where does the dog sleep?"], ["ou\N{COMBINING GRAVE ACCENT} dort le chien ?"])
+    assert scored.tokens[:2] == ["où", "dort"]
+    assert run.trace("the king sleeps.", prefix=["ou\N{COMBINING GRAVE ACCENT}"]).best.tokens[0].text == "où"
+
+
 def test_words_over_subwords(run: LoadedTranslation) -> None:
     (tokens,), (words,) = (
         run.predict(["John sleeps ."], join_subwords=False),

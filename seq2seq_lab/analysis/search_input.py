@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from seq2seq_lab.analysis.traced import Columns, SearchSettings, Token, TokenKind, TracedSource
+from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer
 from seq2seq_lab.data.words import is_letter, is_unspaced, words
 from seq2seq_lab.errors import UserError, require
@@ -108,7 +109,7 @@ class SearchInput:
         found: list[int] = []
         for part in [prefix] if isinstance(prefix, str) else prefix:
             if isinstance(part, str):
-                found += self._continued(found, part)
+                found += self._continued(found, composed(part))
                 continue
             allowed = f"words, and ids of tokens from 0 to {self.tokenizer.size - 1} without {PAD} and {SOS}"
             known = isinstance(part, int) and not isinstance(part, bool) and 0 <= part < self.tokenizer.size

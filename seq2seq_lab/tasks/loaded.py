@@ -13,6 +13,7 @@ from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.config.schema import Config, Precision
+from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.runtime.compute import Compute
@@ -212,8 +213,7 @@ class Loaded(OneInput):
         Raises:
             UserError: `inputs` is not a list, or the task has no `predict`.
         """
-        self.check_list(inputs)
-        return [[one] for one in self.task.predict(self.model, inputs, self.compute)]
+        return [[one] for one in self.task.predict(self.model, self.as_read(inputs), self.compute)]
 
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """Return given outputs in batches, for the functions of `seq2seq_lab.analysis`.
@@ -312,9 +312,14 @@ class Loaded(OneInput):
             raise UserError(f"The output for {prediction.source!r} is empty, so it has no attention.")
         return displayed(figure)
 
-    def check_list(self, inputs: object) -> None:
-        """Refuse a single input where a list of inputs is expected."""
+    def as_read(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return inputs as they would be read from a file, in Unicode NFC; paths are returned as they are.
+
+        Raises:
+            UserError: there is a single input where a list of inputs is expected.
+        """
         require_list("predict", "texts" if self.reads == "lines" else "files", inputs)
+        return [composed(one) for one in inputs] if self.reads == "lines" else [*inputs]
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """Return the arguments of `nbest` that follow from the options of `python -m seq2seq_lab.predict`.

@@ -17,6 +17,7 @@ from seq2seq_lab.analysis.traced import TracedSource
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import png_address, rgb
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples
@@ -50,7 +51,7 @@ class LoadedCaptioner(Loaded):
         Raises:
             UserError: `inputs` is not a list, or a file cannot be read.
         """
-        self.check_list(inputs)
+        inputs = self.as_read(inputs)
         if not inputs:
             return []
         found = self.task.caption(self.model, self._images(inputs), self.compute, first)
@@ -102,6 +103,7 @@ class LoadedCaptioner(Loaded):
         """See `Loaded.forced`; the sources are files of images."""
         check_pairs(sources, targets)
         images = self._images(sources) if sources else np.empty((0, *self.task.shape), np.uint8)
+        targets = [*map(composed, targets)]
         captions = Ragged.of(self.task.tokenizer.encode(targets))
         examples = CaptionExamples(
             torch.from_numpy(images), torch.arange(len(images)), captions, self.task.longest

@@ -13,6 +13,7 @@ from seq2seq_lab.analysis.questions import Question, ask_sentence
 from seq2seq_lab.analysis.search_input import SearchInput, text_source
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -40,7 +41,8 @@ class LoadedLanguageModel(Loaded):
             UserError: `sentences` is not a list.
         """
         require_list("log_probs", "texts", sentences)
-        tokens = SentenceTokens(Ragged.of(self.task.vocabulary.tokenizer.encode(sentences)))
+        lines = [*map(composed, sentences)]
+        tokens = SentenceTokens(Ragged.of(self.task.vocabulary.tokenizer.encode(lines)))
         size = self.task.eval_batch_size
         nats = sentence_nats(self.model, tokens, size, self.compute)
         return [-value for value in nats.tolist()]
@@ -52,7 +54,7 @@ class LoadedLanguageModel(Loaded):
             raise UserError(
                 "A language model has no source. Give empty sources, and the sentences as targets."
             )
-        tokenizer = self.task.vocabulary.tokenizer
+        tokenizer, targets = self.task.vocabulary.tokenizer, [*map(composed, targets)]
         tokens = SentenceTokens(Ragged.of(tokenizer.encode(targets)))
         return Forced(
             sources=sources,
@@ -74,6 +76,7 @@ class LoadedLanguageModel(Loaded):
     @torch.no_grad()
     def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
         """See `Loaded.search_input`; the sentence is a beginning, which the outputs continue."""
+        sentence = composed(sentence)
         self.check_input(sentence, "sentence", self.longest_input)
         source, _ = text_source(sentence, self.output_tokenizer, None)
         (begun,) = self.output_tokenizer.encode([sentence])
@@ -116,7 +119,7 @@ class LoadedLanguageModel(Loaded):
         Raises:
             UserError: `inputs` is not a list.
         """
-        self.check_list(inputs)
+        inputs = self.as_read(inputs)
         task, tokenizer, found = self.task, self.task.vocabulary.tokenizer, list[list[Prediction]]()
         for beginning, equal in itertools.groupby(inputs):
             (begun,) = tokenizer.encode([beginning])

@@ -62,7 +62,7 @@ class LoadedMaskedLanguageModel(Loaded):
         Raises:
             UserError: `inputs` is not a list, or a text has no mask.
         """
-        self.check_list(inputs)
+        inputs = self.as_read(inputs)
         for number, line in enumerate(inputs, start=1):
             self.check_input(line, f"line {number}", self.longest_input)
         texts = self._texts(inputs)

@@ -22,6 +22,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, word_spans
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, SPECIALS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, is_whole, require, require_index
@@ -171,7 +172,7 @@ class LoadedTranslation(Loaded):
         Raises:
             UserError: `inputs` is not a list, or unknown words are to be replaced and the model has no attention.
         """
-        self.check_list(inputs)
+        inputs = self.as_read(inputs)
         found = [[_empty(sentence)] for sentence in inputs]
         for i, hypotheses in self._hypotheses(inputs, with_attention or replace_unknown, first):
             found[i] = [self._translation(inputs[i], hypothesis, join_subwords) for hypothesis in hypotheses]
@@ -188,6 +189,7 @@ class LoadedTranslation(Loaded):
     def forced(self, sources: Sequence[str], targets: Sequence[str]) -> Forced:
         """See `Loaded.forced`."""
         check_pairs(sources, targets)
+        sources, targets = [*map(composed, sources)], [*map(composed, targets)]
         source, target = self.tokenizers.source, self.tokenizers.target
         outputs = target.encode_outputs(targets, sources)
         text = TokenizedText(Ragged.of(source.encode(sources)), Ragged.of(outputs))
@@ -219,6 +221,7 @@ class LoadedTranslation(Loaded):
     @torch.no_grad()
     def search_input(self, sentence: str, changes: Sequence[str] = ()) -> SearchInput:
         """See `Loaded.search_input`."""
+        sentence = composed(sentence)
         require_words(sentence)
         self.check_input(sentence, "sentence", self.longest_input)
         text = _without_targets(self.tokenizers.source, [sentence])
