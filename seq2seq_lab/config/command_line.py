@@ -1,6 +1,7 @@
 """The command line: its options and its settings, `key=value` and `group=value`."""
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,8 +98,11 @@ def explain_syntax(line: str) -> str:
             f"'{key}=[a, b]'."
         )
     if equals:
-        value = value.strip("'\"").replace('"', "'")
-        near = [shlex.quote(f'{key}="{value}"')]
+        if value.startswith("[") and value.endswith("]"):
+            value = f"[{','.join(map(quoted, value[1:-1].split(',')))}]"
+        else:
+            value = quoted(value.strip("'\""))
+        near = [shlex.quote(f"{key}={value}")]
     else:
         key, _, value = line.lstrip("-").partition(":")
         near = [f"{group}={line}" for group in groups() if line in group_values(group)]
@@ -107,8 +111,15 @@ def explain_syntax(line: str) -> str:
     meant = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
         f"{line} is not a setting.{meant} Write key=value, or group=value with one of the groups "
-        f"{', '.join(groups())}. Put values with brackets, commas, spaces or = in quotation marks: 'key=\"value\"'."
+        f"{', '.join(groups())}. Put values with brackets, commas, spaces, = or letters outside ASCII in quotation marks: "
+        f"'key=\"value\"'."
     )
+
+
+def quoted(value: str) -> str:
+    """Return a value in quotation marks, unless it is a plain word or number."""
+    value = value.strip().strip("'\"").replace('"', "'")
+    return value if re.fullmatch(r"[\w.+-]+", value, re.ASCII) else f'"{value}"'
 
 
 def check_choice(override: Override) -> None:

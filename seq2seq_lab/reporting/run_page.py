@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seq2seq_lab import plots
+from seq2seq_lab.data.words import words
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.plots.attention import ATTENTION
@@ -247,12 +248,15 @@ def outputs(run: Run) -> str:
 
 def marked(text: str, reference: str) -> str:
     """Return a text with the words marked that differ from the reference."""
-    ours, theirs = text.split(), reference.split()
-    parts = []
-    for kind, start, end, _, _ in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
-        if words := html.escape(" ".join(ours[start:end])):
-            parts.append(words if kind == "equal" else f"<mark>{words}</mark>")
-    return f"<bdi>{' '.join(parts)}</bdi>"
+    spans, done, parts = words(text), 0, []
+    ours, theirs = ([one[start:end] for start, end in words(one)] for one in (text, reference))
+    for kind, first, last, _, _ in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if first < last:
+            start, end = spans[first][0], spans[last - 1][1]
+            between, part = map(html.escape, (text[done:start], text[start:end]))
+            parts.append(between + (part if kind == "equal" else f"<mark>{part}</mark>"))
+            done = end
+    return f"<bdi>{''.join(parts)}</bdi>"
 
 
 def steps(advised: Iterable[advice.Advice], commands: Mapping[str, Sequence[str]]) -> str:
@@ -263,8 +267,8 @@ def steps(advised: Iterable[advice.Advice], commands: Mapping[str, Sequence[str]
         for one in advised
     )
     lines = "".join(
-        f"<p>{escaped(purpose)}</p><pre>{html.escape(' '.join(words))}</pre>"
-        for purpose, words in commands.items()
+        f"<p>{escaped(purpose)}</p><pre>{html.escape(' '.join(command))}</pre>"
+        for purpose, command in commands.items()
     )
     return f"<ul>{items}</ul>{lines}"
 

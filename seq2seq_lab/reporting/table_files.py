@@ -122,12 +122,12 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
         ]
         about = [_latex(difference_cell(table, line, name, options.digits)) for name in table.tests]
         before = [*(_latex(column.texts[index]) for column in named), str(len(line.group.runs))]
-        lines.append(" & ".join([*before, *cells, *about]) + r" \\")
+        lines.append(_latex_row([*before, *cells, *about]))
     heads = [*(column.head for column in named), "runs", *heads, *table.tests]
     tabular = [
         rf"\begin{{tabular}}{{{'l' * len(named)}{'r' * (len(heads) - len(named))}}}",
         r"\toprule",
-        " & ".join(map(_latex, heads)) + r" \\",
+        _latex_row([*map(_latex, heads)]),
         r"\midrule",
         *lines,
         r"\bottomrule",
@@ -169,6 +169,12 @@ def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:
                 f"--latex-columns={name}: no run has this column.{did_you_mean(name, by_name)} Columns: {listed}."
             )
     return [by_name[name] for name in names]
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    """Return a row of a table. The line break of the row before would take a bracket or a star as its argument."""
+    row = " & ".join(cells)
+    return f"{'{}' if row.startswith(('[', '*')) else ''}{row} \\\\"
 
 
 def _latex(text: str) -> str:

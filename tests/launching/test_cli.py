@@ -117,6 +117,8 @@ class MyAttention(Attention):
         ),
         ("gru", ["gru is not a setting. Did you mean encoder=gru?"]),
         ("logger.project=x=y", ["""logger.project="x=y\""""]),
+        ("dataset.path=हिंदी", ["""'dataset.path="हिंदी"'""", "outside ASCII"]),
+        ("dataset.columns=[हिंदी,english]", ["""'dataset.columns=["हिंदी",english]'"""]),
         ("-m model.dropout=interval(0,0.5)", ["model.dropout=interval(0,0.5)", "hydra/sweeper=optuna"]),
         ("--attention=additive", ["--attention", "attention=additive."]),
         ("--multi-run seed=1,2", ["--multi-run", "'--multirun'"]),

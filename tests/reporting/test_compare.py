@@ -838,6 +838,16 @@ def test_the_command_prints_and_writes_tables(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_row_of_latex_does_not_begin_with_an_argument_of_the_line_break(tmp_path: Path) -> None:
+    for betas in ([0.9, 0.98], [0.9, 0.999]):
+        folder = tmp_path / str(betas[1])
+        make_run(folder, "additive", 1, 0.5)
+        change(folder / "config.yaml", optimizer={"betas": betas})
+    rows = table_files.as_latex(comparison.compare(group_runs(find_runs([tmp_path])[0]), None)).splitlines()
+    first = rows.index("\\midrule") + 1
+    assert [row.split(" & ")[0] for row in rows[first : first + 2]] == ["{}[0.9, 0.98]", "{}[0.9, 0.999]"]
+
+
 def test_figures_are_written_as_pdf_with_embedded_fonts(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1262,6 +1272,8 @@ VIEW = looking("""
   const last = data.attention[0].maps[0].frames[0];
   seen.svg = heatmapSvg(last, "a < b").slice(0, 4);
   seen.cells = heatmapSvg(last, "").split("<rect").length - 2;
+  const rows = (text) => heatmapSvg({ ...last, y: last.y.map(() => text) }, "");
+  seen.widths = ["ab", "北京", "\u0939\u093f\u0902"].map((text) => /width="([^"]*)"/.exec(rows(text))[1]);
   seen.png = (await pngOf(heatmapSvg(last, "a < b"))).type;
   seen.plot = (await plotSvg("curve")).slice(0, 4);
   seen.bars = document.querySelectorAll(".saving").length;
@@ -1286,6 +1298,8 @@ def test_the_address_keeps_the_view_in_a_browser(study: Path, tmp_path: Path, br
     assert seen["attention"] == [True, "example"]
     assert seen["output"] == [True, "left"]
     assert [row.split("none")[0] for row in seen["diff"]][:1] == ["attentionadditive"]
+    latin, chinese, with_marks = map(float, seen["widths"])
+    assert (chinese - latin, latin - with_marks) == (26 - 15, 15 - 7.5)
     assert (seen["svg"], seen["cells"], seen["png"], seen["plot"]) == ("<svg", 6 + 2, "image/png", "<svg")
     assert seen["bars"] == 5  # three plots, two heatmaps
     assert seen["rows"][0] == "1ba (0.80)aright"

@@ -53,6 +53,8 @@ def test_words_that_differ_from_the_reference_are_marked() -> None:
     assert run_page.marked("a <b> c", "a d c") == "<bdi>a <mark>&lt;b&gt;</mark> c</bdi>"
     assert run_page.marked("a c", "a b c") == "<bdi>a c</bdi>"
     assert run_page.marked("", "a") == "<bdi></bdi>"
+    different = "<bdi>我<mark>昨</mark>天去了北京<mark>。</mark></bdi>"
+    assert run_page.marked("我昨天去了北京。", "我今天去了北京") == different
 
 
 @pytest.fixture(scope="module")
