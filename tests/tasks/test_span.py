@@ -195,6 +195,22 @@ def test_baselines_answer_from_the_training_answers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("train", "answer", "line", "frequent", "place"),
+    [
+        ("谁住在北京？\t小明住在北京。", "小明", "谁来了？\t今天小明来了。", "小明", "今天"),
+        ("कौन आया ?\tराम आया ।", "राम", "कौन ?\tरामायण पढ़ी ।", "", "रामायण"),  # not in a word
+    ],
+)
+def test_trivial_answers_in_scripts_with_marks_or_without_spaces(
+    train: str, answer: str, line: str, frequent: str, place: str
+) -> None:
+    start = train.partition("\t")[2].index(answer)
+    training = TrainingAnswers(LabelledText([train], [label_of([Answer(answer, start)])]))
+    assert training.most_frequent(line) == frequent
+    assert training.at_most_frequent_place(line) == place
+
+
+@pytest.mark.parametrize(
     ("setting", "key"),
     [
         ("attention=none", "task=span"),

@@ -1,6 +1,5 @@
 """Tokenized questions with their texts, the positions of the answers, and their batches."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from seq2seq_lab.data.questions import Answer, answers_of, context_of
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.tokenizers.turns import TURN
+from seq2seq_lab.data.words import letter_words, words
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import on_device
 
@@ -165,25 +165,30 @@ class TrainingAnswers:
         for line, label in zip(text.texts, text.labels, strict=True):
             context = context_of(line)
             for answer in answers_of(label)[:1]:
-                before = len(context[: answer.start].split())
-                places[before, before + len(answer.text.split())] += 1
+                before = sum(start < answer.start for start, _ in words(context))
+                places[before, before + len(words(answer.text))] += 1
                 self.of_word.setdefault(first_word(line), Counter())[answer.text] += 1
         self.place: Span = places.most_common(1)[0][0] if places else (0, 0)
 
     def at_most_frequent_place(self, line: str) -> str:
         """Return the words of a text at the place that most training answers have."""
-        return " ".join(context_of(line).split()[slice(*self.place)])
+        context = context_of(line)
+        spans = words(context)[slice(*self.place)]
+        return context[spans[0][0] : spans[-1][1]] if spans else ""
 
     def most_frequent(self, line: str) -> str:
         """Return the answer in a text that most training questions with the same first word have; empty without one."""
-        context = f" {context_of(line)} "
+        context = _spaced(context_of(line))
         counts = self.of_word.get(first_word(line), Counter[str]())
-        found = (
-            answer for answer, _ in counts.most_common() if re.search(rf"\W{re.escape(answer)}\W", context)
-        )
-        return next(found, "")
+        return next((answer for answer, _ in counts.most_common() if _spaced(answer) in context), "")
+
+
+def _spaced(text: str) -> str:
+    """Return the words of a text, without punctuation, with a space around each."""
+    return f" {' '.join(letter_words(text))} "
 
 
 def first_word(line: str) -> str:
     """Return the first word of a question in lower case."""
-    return line.split(maxsplit=1)[0].lower()
+    start, end = words(line)[0]
+    return line[start:end].lower()
