@@ -501,8 +501,11 @@ def tracking(
                 write_atomically(job.folder / "uncommitted.diff", changes)
             else:
                 (job.folder / "uncommitted.diff").unlink(missing_ok=True)  # of a start that failed
-        step = trainer.state.step if job.resume else None
-        tracker.add(FileTracker(job.folder, step, read_finished_result(job.folder) is not None))
+        state, finished = trainer.state, read_finished_result(job.folder) is not None
+        again = {"val/": state.validated != state.step, "test/": not finished}
+        tracker.add(
+            FileTracker(job.folder, state.step if job.resume else None, [one for one in again if again[one]])
+        )
         yield logger
         exit_code = 0
     finally:

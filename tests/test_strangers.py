@@ -9,13 +9,14 @@ from pathlib import Path
 import command_line
 import pytest
 from malformed_runs import ESCAPE, MALFORMED, write_malformed
+from omegaconf import OmegaConf
 from programs import compare, runs
 from rewriting import rewrite
 
 from seq2seq_lab import api, evaluate, predict, word_vectors
 from seq2seq_lab.analyze import __main__ as analyze
-from seq2seq_lab.config import foreign
-from seq2seq_lab.config.compose import compose_opened, compose_resumed
+from seq2seq_lab.config import compose, foreign, job_hash
+from seq2seq_lab.config.compose import compose_opened, compose_resumed, compose_run
 from seq2seq_lab.config.run_folder import cover
 from seq2seq_lab.errors import UserError, print_visible, visible
 from seq2seq_lab.files import read_json_object, sha256
@@ -264,6 +265,19 @@ def test_a_stranger_chooses_neither_the_cache_nor_where_metrics_are_sent(
     assert mine.logger["project"] == "mine"
     assert mine.logger["entity"] is None
     assert not chosen.exists()
+
+
+def test_a_resumed_run_can_have_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["dataset=tatoeba", "dataset.path=a.tsv", f"cache_dir={tmp_path / 'lost'}"]
+    before = compose_run(settings)
+    assert before.config.dataset["cache_dir"] == str(tmp_path / "lost")
+    monkeypatch.setattr(compose, "read_config", lambda _: OmegaConf.create(before.plain))
+    monkeypatch.setattr(foreign, "check_inputs", lambda *_, **__: None)
+    monkeypatch.setattr(foreign, "is_own", lambda _: True)
+    for given in ("cache_dir", "dataset.cache_dir"):
+        resumed = compose_resumed(tmp_path, [f"{given}={tmp_path / 'new'}"])
+        assert resumed.config.dataset["cache_dir"] == str(tmp_path / "new")
+        assert job_hash.compute_job_hash(resumed.plain) == job_hash.compute_job_hash(before.plain)
 
 
 def test_a_model_of_another_size_than_the_weights_takes_no_memory(stranger: Path) -> None:

@@ -371,6 +371,8 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
         remedy = f" To start a new run from its weights use init_from={folder}."
         _refuse_other_changes(changes, allowed, "when a run is resumed", remedy)
         update(node, changes)
+        if "cache_dir" in given and node.dataset is not None and "cache_dir" in node.dataset:
+            node.dataset.cache_dir = node.cache_dir  # as its file refers to it
         foreign.check_inputs(folder, configuration.plain(node), given, leaving=foreign.NOT_RESUMED)
         return check_closed(node, changes)
 

@@ -68,6 +68,8 @@ def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[s
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
     sections = {key: value for key, value in earlier(config).items() if key not in NOT_COMPUTED}
+    if isinstance(dataset := sections.get("dataset"), dict) and "cache_dir" in dataset:
+        sections["dataset"] = dataset | {"cache_dir": None}
     if "trainer" in sections and not any(map(_can_set_trainer, varies)):
         replaced = {name for name in RESULT_NEUTRAL if f"trainer.{name}" not in varies}
         defaults = configuration.trainer_defaults()

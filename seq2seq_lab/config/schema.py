@@ -243,6 +243,8 @@ SET_BY_STUDIES = ("study.varies", "study.number")
 
 # Settings that may change when a run is resumed.
 MAY_CHANGE = (
+    "cache_dir",
+    "dataset.cache_dir",
     "task.eval_batch_size",
     "trainer.max_epochs",
     "trainer.max_steps",

@@ -158,7 +158,9 @@ def text_key(
         digest.update(len(data).to_bytes(8, "little") + data)
 
     code = extensions.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
-    versions = [_version(library) for library in ("tokenizers", "spacy")]
+    # The place of spaCy is kept for the other tokenizers, whose keys do not depend on whether it is installed.
+    spacy = str(options.get("_target_", "")).rpartition(".")[2] == "SpacyTokenizer"
+    versions = [_version("tokenizers"), _version("spacy") if spacy else None]
     add(json.dumps([FORMAT, versions, code, about, dict(options)], sort_keys=True))
     if fitted is not None:
         with tempfile.TemporaryDirectory() as folder:

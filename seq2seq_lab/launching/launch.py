@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -139,6 +140,13 @@ def follow(resumed: bool = False) -> Path:
         job = share_job(ranks, None)
         _run_external_rank(job, ranks)
     return job.folder
+
+
+def report(folder: Path, message: str) -> None:
+    """Print an error of the watch of the ranks, and record it unless a rank has recorded how the run has ended."""
+    print(f"error: {message}", file=sys.stderr)
+    if not read_result(folder):
+        record_failure(folder, UserError(message))
 
 
 def record_failure(folder: Path, error: BaseException) -> None:
@@ -400,12 +408,8 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
     The rank that fails first records and prints its error; the other ranks end without output.
     """
 
-    def report(message: str) -> None:
-        print(f"error: {message}", file=sys.stderr)
-        record_failure(job.folder, UserError(message))
-
     try:
-        with _running(job, ranks, report) as stop:
+        with _running(job, ranks, partial(report, job.folder)) as stop:
             return run.experiment(job, ranks, stop)
     except (Exception, Preempted) as error:
         first = _first_error(ranks, error)

@@ -1,7 +1,10 @@
 """What this process does at the moment, for the other ranks of the run and for error messages."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
@@ -49,6 +52,24 @@ class Heartbeat:
         self.beat(f"{self.activity}, waiting for {others}", waits=True)
         yield
         self.beat(*before)
+
+    @contextmanager
+    def unlimited(self, activity: str) -> Iterator[None]:
+        """Record progress during the whole block, which has no time limit: it may wait for a slow disk."""
+        ended = threading.Event()
+
+        def continue_beating() -> None:
+            while not ended.wait(BEAT_SECONDS):
+                self.beat(activity)
+
+        self.beat(activity)
+        thread = threading.Thread(target=continue_beating, name=activity, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 heartbeat = Heartbeat()

@@ -16,10 +16,12 @@ DIGITS = 16
 
 def write_hashes(folder: Path, texts: Iterable[str]) -> None:
     """Write the hashes of the distinct training texts of a run to its folder, unless there are more than `MOST_TEXTS`."""
-    found = {*map(_hash, texts)}
-    if len(found) > MOST_TEXTS:
-        log.info("%s is not written: more than %s different texts.", FILE, f"{MOST_TEXTS:,}")
-        return
+    found = set[str]()
+    for text in texts:
+        found.add(_hash(text))
+        if len(found) > MOST_TEXTS:
+            log.info("%s is not written: more than %s different texts.", FILE, f"{MOST_TEXTS:,}")
+            return
     write_atomically(folder / FILE, "".join(f"{one}\n" for one in sorted(found)))
 
 

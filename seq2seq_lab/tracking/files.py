@@ -5,7 +5,7 @@ import errno
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -36,12 +36,13 @@ class FileTracker(Tracker):
         resume_step: the optimizer step from which a run is resumed. Rows of later steps, and a last line that a
             crash cut off, are removed. A file with damaged lines is set aside; its other rows are kept. None starts an
             empty file.
-        scored: whether the resumed run has finished: then the test metrics of `resume_step` are kept.
+        computed_again: the beginnings of the names of metrics that the resumed run computes at `resume_step` again. Their
+            rows are removed.
     """
 
-    def __init__(self, folder: Path, resume_step: int | None, scored: bool = False) -> None:
+    def __init__(self, folder: Path, resume_step: int | None, computed_again: Sequence[str] = ()) -> None:
         self._path = folder / METRICS_FILE
-        kept = [] if resume_step is None else _rows_before(self._path, resume_step, scored)
+        kept = [] if resume_step is None else _rows_before(self._path, resume_step, computed_again)
         write_atomically(self._path, "".join(map(_line, kept)))
         self._file = self._open()
 
@@ -93,7 +94,7 @@ def read_sound_metrics(path: Path) -> list[dict[str, float]]:
     return rows
 
 
-def _rows_before(path: Path, resume_step: int, scored: bool) -> list[dict[str, float]]:
+def _rows_before(path: Path, resume_step: int, computed_again: Sequence[str]) -> list[dict[str, float]]:
     """Return the rows that a resumed run keeps; see `FileTracker`."""
     if not path.is_file():
         log.warning("%s is missing: the metrics up to step %s are lost.", path, resume_step)
@@ -102,10 +103,11 @@ def _rows_before(path: Path, resume_step: int, scored: bool) -> list[dict[str, f
     if damaged:
         set_file_aside(path, f"is damaged (lines {', '.join(map(str, damaged))})")
 
-    def computed_again(row: Mapping[str, float]) -> bool:
-        return row["step"] == resume_step and not scored and any(name.startswith("test/") for name in row)
+    def is_kept(row: Mapping[str, float]) -> bool:
+        again = any(name.startswith(one) for name in row for one in computed_again)
+        return row["step"] < resume_step or (row["step"] == resume_step and not again)
 
-    return [row for row in rows if row["step"] <= resume_step and not computed_again(row)]
+    return [row for row in rows if is_kept(row)]
 
 
 def _read(path: Path) -> tuple[list[dict[str, float]], list[int]]:

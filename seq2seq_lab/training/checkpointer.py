@@ -82,21 +82,22 @@ class Checkpointer:
         state.pending_examples = self.pending.examples
         if not self.step.compute.ranks.main:
             return
-        checkpoint.save(
-            self.folder,
-            state.name,
-            self.step.model,
-            self.step.optimizer,
-            {
-                "train_state": asdict(state),
-                "total": self.step.total,
-                "epoch_steps": self.epoch_steps,
-                "identity": dict(self.identity),
-            },
-            best=state.best,
-            task_state=task_state,
-        )
-        checkpoint.prune(self.folder, self.settings.keep_checkpoints)
+        with heartbeat.unlimited("saving a checkpoint"):
+            checkpoint.save(
+                self.folder,
+                state.name,
+                self.step.model,
+                self.step.optimizer,
+                {
+                    "train_state": asdict(state),
+                    "total": self.step.total,
+                    "epoch_steps": self.epoch_steps,
+                    "identity": dict(self.identity),
+                },
+                best=state.best,
+                task_state=task_state,
+            )
+            checkpoint.prune(self.folder, self.settings.keep_checkpoints)
 
     def load(self, path: Path) -> TrainState:
         """Load weights, optimizer and task from the newest valid checkpoint, and return the state of the training.

@@ -193,7 +193,7 @@ class Trainer:
     def _after_step(self, progress: Progress, epoch: int) -> None:
         """Log, validate and save a checkpoint if they are due; stop after a signal."""
         state, ranks = self.state, self.compute.ranks
-        heartbeat.beat("after the step")
+        heartbeat.beat("after the step", waits=True)  # values of a GPU wait for the other ranks
         signal_number, save = self._exchange_requests()
         if state.step % self.settings.log_every_steps == 0 or state.step == self.total:
             self._log()

@@ -194,6 +194,15 @@ def test_the_key_depends_on_the_format_and_not_on_the_order_of_options(
     assert corpus_key(CORPUS, OPTIONS) != key
 
 
+def test_the_key_depends_on_spacy_only_for_its_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    spacy = {**OPTIONS, "_target_": "seq2seq_lab.data.tokenizers.SpacyTokenizer"}
+    before = corpus_key(CORPUS, OPTIONS), corpus_key(CORPUS, spacy)
+    version = token_cache._version
+    monkeypatch.setattr(token_cache, "_version", lambda name: "0" if name == "spacy" else version(name))
+    assert corpus_key(CORPUS, OPTIONS) == before[0]
+    assert corpus_key(CORPUS, spacy) != before[1]
+
+
 @pytest.mark.parametrize(
     ("line", "language", "lowercase", "differs"),
     [

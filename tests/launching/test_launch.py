@@ -185,6 +185,19 @@ def test_a_rank_that_has_lost_rank_0_keeps_its_record(
         assert recorded in json.loads((tmp_path / "result.json").read_text("utf-8"))["error"]
 
 
+def test_the_watch_of_the_ranks_keeps_a_recorded_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = "The process with the store of the ranks has ended"
+    for recorded in ("No space left on device", lost):
+        (tmp_path / "result.json").unlink(missing_ok=True)
+        if recorded != lost:
+            launch.record_failure(tmp_path, OSError(recorded))
+        launch.report(tmp_path, lost)
+        assert recorded in json.loads((tmp_path / "result.json").read_text("utf-8"))["error"]
+        assert f"error: {lost}" in capsys.readouterr().err
+
+
 FAULTY = """
 import os
 from seq2seq_lab.training.schedules import Schedule

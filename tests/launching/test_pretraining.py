@@ -11,6 +11,7 @@ import seq2seq_lab
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.questions import context_of
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.tasks import overlap
 from seq2seq_lab.tasks.overlap import FILE, count_known, read_hashes, write_hashes
 from seq2seq_lab.tasks.parts import build_task
 
@@ -122,3 +123,10 @@ def test_texts_that_the_pretraining_has_read_are_counted(tmp_path: Path) -> None
     hashes = read_hashes(tmp_path)
     assert hashes is not None
     assert count_known(["c", "c", "a  b", "d"], hashes) == 2
+
+
+def test_no_more_texts_are_read_than_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "MOST_TEXTS", 2)
+    texts = iter("abbcde")
+    write_hashes(tmp_path, texts)
+    assert (next(texts), read_hashes(tmp_path)) == ("d", None)

@@ -418,6 +418,8 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     assert compute_job_hash(config) == compute_job_hash(config | {"seed": 1.0})
     assert compute_job_hash(config) != compute_job_hash(config | {"seed": True})
     assert len(compute_job_hash(config)) == 10
+    tatoeba = (config | {"dataset": {"path": "x", "cache_dir": cache}} for cache in (None, "/a", "/b"))
+    assert len(set(map(compute_job_hash, tatoeba))) == 1
     before, default, other = (
         config | {"trainer": {"x": 1}, "task": {"y": 1, **new}}
         for new in ({}, {"pad_to": None}, {"pad_to": 4})

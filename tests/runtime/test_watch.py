@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from seq2seq_lab.runtime import watch
+from seq2seq_lab.runtime import heartbeat, watch
 from seq2seq_lab.runtime.heartbeat import Heartbeat
 from seq2seq_lab.runtime.watch import Limits, Sign, find_stalled
 
@@ -102,3 +102,16 @@ def test_a_step_is_completed_when_the_next_one_begins() -> None:
     assert not heart.stepped
     heart.begin_step(8)
     assert heart.stepped
+
+
+def test_work_without_a_time_limit_beats_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.001)
+    heart = Heartbeat()
+    with heart.unlimited("saving a checkpoint"):
+        before = heart.beats
+        while heart.beats < before + 3:
+            time.sleep(0.001)
+    assert (heart.activity, heart.waits) == ("saving a checkpoint", False)
+    ended = heart.beats
+    time.sleep(0.02)
+    assert heart.beats == ended

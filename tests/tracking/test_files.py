@@ -129,18 +129,22 @@ def test_a_missing_file_is_named_and_started_again(tmp_path: Path, caplog: pytes
     assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
-def test_test_scores_that_are_computed_again_are_removed(tmp_path: Path) -> None:
+def test_scores_that_are_computed_again_are_removed(tmp_path: Path) -> None:
     tracker = FileTracker(tmp_path, resume_step=None)
     tracker.log_metrics({"val/bleu": 1.0}, step=5)
     for split in ("test", "test/other"):
         tracker.log_metrics({f"{split}/bleu": 2.0}, step=5)
     tracker.finish(1)
     path = tmp_path / "metrics.jsonl"
-    FileTracker(tmp_path, resume_step=5, scored=True).finish(0)
-    assert len(read_metrics(path)) == 3
     FileTracker(tmp_path, resume_step=5).finish(0)
+    assert len(read_metrics(path)) == 3
+    FileTracker(tmp_path, resume_step=5, computed_again=["test/"]).finish(0)
     (row,) = read_metrics(path)
     assert row["val/bleu"] == 1.0
+    FileTracker(tmp_path, resume_step=6, computed_again=["val/"]).finish(0)
+    assert read_metrics(path) == [row]
+    FileTracker(tmp_path, resume_step=5, computed_again=["val/"]).finish(0)
+    assert read_metrics(path) == []
 
 
 class _Recorder:
