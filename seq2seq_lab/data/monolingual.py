@@ -1,5 +1,6 @@
 """The data set for language models: a text, or one side of the generated grammar."""
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -11,7 +12,7 @@ from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.minimal_pairs import agreement_distances, contrasts
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.lines import Lines, LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
 from seq2seq_lab.data.tables import Reader
@@ -113,23 +114,23 @@ class Monolingual:
                 f"dataset.validation_share and dataset.test_share."
             )
         text.warn_of_small_splits(cut, len(lines))
-        parts, end = {"train": Sentences(Lines.of(lines[:train]), documents=documents[:train])}, train
+        parts, end = {"train": Sentences(lines[:train], documents=documents[:train])}, train
         for name, file in files.items():
             if name in cut:
                 part = slice(end, end + cut[name])
-                parts[name], end = Sentences(Lines.of(lines[part]), documents=documents[part]), part.stop
+                parts[name], end = Sentences(lines[part], documents=documents[part]), part.stop
             else:
                 held_out, numbers = self._lines(f"dataset.{name}", file, counts)
                 if not held_out:
                     raise UserError(f"dataset.{name}={file} has no line with text. Give another file.")
-                parts[name] = Sentences(Lines.of(held_out), documents=numbers)
+                parts[name] = Sentences(held_out, documents=numbers)
         training, *others = (ParallelText(part.lines, part.lines) for part in parts.values())
         count_repeats(training, others, counts)
         return SentenceCorpus(self.language, parts["train"], parts["validation"], parts["test"], counts)
 
-    def _lines(self, key: str, path: str, counts: Counter[str]) -> tuple[list[str], list[int]]:
+    def _lines(self, key: str, path: str, counts: Counter[str]) -> "tuple[Lines, array[int]]":
         """Return the lines with text of a file, and the number of the document of each; counts the others."""
-        lines, documents, document = list[str](), list[int](), 0
+        lines, documents, document = LinesBuilder(), array("q"), 0
         counts["blank_lines"] += 0
         for line, problem in Reader(encoding=self.encoding).column(find_file(key, path), self.column, counts):
             if problem.endswith(text.EMPTY):
@@ -140,4 +141,4 @@ class Monolingual:
             else:
                 lines.append(line)
                 documents.append(document)
-        return lines, documents
+        return lines.build(), documents
