@@ -62,7 +62,7 @@ def choose_device(wanted: Device, index: int = 0) -> torch.device:
     if wanted is Device.cuda and index >= torch.cuda.device_count():
         raise UserError(
             f"No GPU for local rank {index}: this machine has {torch.cuda.device_count()}. Start fewer ranks, or set "
-            f"trainer.backend=gloo, with which ranks can share a GPU. If each process sees one GPU of its own, as with srun "
+            f"trainer.backend=gloo, with which ranks can share a GPU. If each process sees a different GPU, as with srun "
             f"--gpus-per-task=1, leave LOCAL_RANK out."
         )
     return torch.device(wanted.value, index) if wanted is Device.cuda else torch.device(wanted.value)
