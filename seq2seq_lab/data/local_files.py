@@ -106,6 +106,7 @@ def read_lines(
     show: bool = True,
     encoding: str | None = None,
     remedy: str = DATASET_REMEDY,
+    as_written: bool = False,
 ) -> Iterator[tuple[str, str]]:
     r"""Yield (text, "") for each line of a plain or compressed file, ("", problem) for a line that cannot be decoded.
 
@@ -117,6 +118,7 @@ def read_lines(
         show: show a progress bar.
         encoding: the name of the encoding; None for UTF-8. A byte order mark overrides it.
         remedy: what to do with a file that is not in UTF-8.
+        as_written: do not convert lines to NFC.
 
     Raises:
         UserError: the file cannot be read, such as a truncated archive, is not text, has a line that does not fit into
@@ -129,7 +131,8 @@ def read_lines(
                 closing(open_content(file, str(path), path.suffix.lower())) as stream,
             ):
                 size = path.stat().st_size
-                lines = decode_lines(stream, str(path), counts, encoding, remedy)
+                decode = _decode_as_written if as_written else decode_lines
+                lines = decode(stream, str(path), counts, encoding, remedy)
                 yield from progress(lines, f"Reading {path.name}", size, file.tell) if show else lines
         except (EOFError, zlib.error, lzma.LZMAError) as error:
             raise UserError(f"{path} cannot be read to its end: {error}. {_REPLACE}.") from error
@@ -147,6 +150,14 @@ def decode_lines(
     remedy: str = CONVERT_REMEDY,
 ) -> Iterator[tuple[str, str]]:
     """Yield the same as `read_lines` for the content of an open file."""
+    for text, problem in _decode_as_written(stream, name, counts, encoding, remedy):
+        yield compose(text, counts), problem
+
+
+def _decode_as_written(
+    stream: BinaryIO, name: str, counts: Counter[str], encoding: str | None, remedy: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the same as `decode_lines`, but lines that are not in NFC as they are."""
     check_encoding(encoding)
     if not hasattr(stream, "peek"):
         stream = cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, stream)))
@@ -193,7 +204,7 @@ def decode_lines(
             yield "", f"byte {error.start + 1} is not {encoding.upper()} ({error.reason}{hint})"
         else:
             doubtful += encoding != "utf-8" and not raw.isascii() and _is_utf8(raw)
-            yield compose(text, counts), ""
+            yield text, ""
     if doubtful:
         logger.warning(
             "%s: %s lines with characters that are not ASCII are also valid UTF-8, but were read with "
@@ -221,7 +232,7 @@ def _decode_wide(
             if re.search("[\ud800-\udfff]", line):
                 yield "", f"half a surrogate pair, which is not {encoding.upper()}"
             else:
-                yield compose(line, counts), ""
+                yield line, ""
     except UnicodeError as error:
         raise UserError(
             f"{name} is not a file in {encoding.upper()}: {error}. {_REPLACE}, or {remedy}."

@@ -135,7 +135,8 @@ def read_questions(
     Raises:
         UserError: names the question and what is wrong with it.
     """
-    for location, row, problem in Reader(encoding=encoding).rows(path, counts):
+    # As written: `answer_start` counts the characters of the file.
+    for location, row, problem in Reader(encoding=encoding, as_written=True).rows(path, counts):
         if problem:
             raise UserError(f"{location}: {problem}. {FORM}")
         rows = _rows_of_article(location, row) if "paragraphs" in row else [(location, row)]
@@ -146,10 +147,9 @@ def read_questions(
             if find_problem(question):
                 counts["questions_without_text"] += 1
                 continue
-            context = compose(context, counts)
             answers = _answers(where, one, context, counts)
             counts["questions_without_answer"] += not answers
-            yield f"{compose(question, counts)}{TURN}{context}", answers
+            yield f"{compose(question, counts)}{TURN}{compose(context, counts)}", answers
 
 
 def _rows_of_article(location: str, article: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -182,7 +182,8 @@ def _text(where: str, row: Any, name: str) -> str:
     return found.translate(BREAKS)
 
 
-def _answers(where: str, row: Any, context: str, counts: Counter[str]) -> list[Answer]:
+def _answers(where: str, row: Any, written: str, counts: Counter[str]) -> list[Answer]:
+    """Return the answers of a row, at their places in its context in Unicode NFC."""
     columns = row.get("answers")
     texts, starts = (
         [*columns[name]]
@@ -192,7 +193,7 @@ def _answers(where: str, row: Any, context: str, counts: Counter[str]) -> list[A
     )
     if texts is None or starts is None or len(texts) != len(starts):
         raise UserError(f"{where}: answers={columns!r:.80} has no lists of equal length. {FORM}")
-    found = []
+    found, context = [], compose(written, Counter())
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             raise UserError(f"{where}: the answer {text!r:.80} at {start!r:.20} is not usable. {FORM}")
@@ -201,8 +202,9 @@ def _answers(where: str, row: Any, context: str, counts: Counter[str]) -> list[A
             raise UserError(
                 f"{where}: the text does not contain the answer {text!r:.80}. Correct or remove it."
             )
-        nearest = _nearest(context, text, start)
-        counts["answers_moved"] += nearest != start
+        place = len(compose(written[: max(start, 0)], Counter()))
+        nearest = _nearest(context, text, place)
+        counts["answers_moved"] += nearest != place
         found.append(Answer(text, nearest))
     return found
 

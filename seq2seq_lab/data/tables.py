@@ -66,11 +66,13 @@ class Reader:
         delimiter: what separates the columns, a name of `DELIMITERS` or the characters. None for tabs in tsv, and in
             csv for the one of comma, semicolon, tab and "|" that divides the lines into equal numbers of columns.
         encoding: see `read_lines`.
+        as_written: see `read_lines`.
     """
 
     format: Format = "auto"
     delimiter: str | None = None
     encoding: str | None = None
+    as_written: bool = False
 
     def form(self, key: str, file: str) -> str:
         """Return the format of a file. Raises `UserError` for an unknown suffix, or a delimiter that cannot be used."""
@@ -104,7 +106,7 @@ class Reader:
 
     def lines(self, path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
         """Return the lines of a file; see `read_lines`."""
-        return read_lines(path, counts, show, self.encoding)
+        return read_lines(path, counts, show, self.encoding, as_written=self.as_written)
 
     def rows(self, path: Path, counts: Counter[str], show: bool = True) -> Rows:
         """Yield the rows of a table. Raises `UserError` for a file that cannot be read."""
