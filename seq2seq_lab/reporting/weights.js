@@ -34,11 +34,8 @@ function heatmapSvg({ x, y, z, links, directions, color = viridis }, title) {
     made.textContent = text;
     return made;
   };
-  /* Letters of East Asian scripts are as wide as high; marks are above or below a letter. */
-  const widthOf = (one) => /[\p{sc=Han}\p{sc=Hira}\p{sc=Kana}\p{sc=Hang}\uff00-\uff60]/u.test(one) ? 13 : /\p{M}/u.test(one) ? 0 : letter;
-  const widthOfText = (text) => [...text].reduce((sum, one) => sum + widthOf(one), 0);
-  const widest = (texts) => 10 + Math.max(...texts.map(widthOfText));
-  const left = widest(y), above = top + widest(x), width = Math.max(left + size * x.length, widthOfText(title)) + 10;
+  const widest = (texts) => 10 + letter * Math.max(...texts.map((text) => text.length));
+  const left = widest(y), above = top + widest(x), width = Math.max(left + size * x.length, letter * title.length) + 10;
   const height = above + size * y.length + 10;
   const across = (column) => left + size * (directions[0] === "rtl" ? x.length - 1 - column : column);
   const svg = node("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif", "font-size": 13 });

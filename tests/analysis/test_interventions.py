@@ -213,7 +213,7 @@ def test_a_sentence_alone_is_changed_as_in_a_batch(decoder: str, attention: str,
     alone = intervene(run.model, run.forced(source, target), [kind], ["step", "all"])
     for scope in ("step", "all"):
         ours, theirs = alone[kind, scope], together[kind, scope]
-        at = theirs.sentence == (0 if kind == "permute" else 1)
+        at = theirs.cluster == (0 if kind == "permute" else 1)
         assert (theirs.changed[at] == ours.changed).all()
         for column in ("log_prob_change", "total_variation", "jensen_shannon", "largest"):
             np.testing.assert_allclose(getattr(theirs, column)[at], getattr(ours, column), atol=1e-4)
@@ -231,7 +231,7 @@ def test_only_the_scope_all_carries_a_change_to_the_next_step() -> None:
         _, after, _ = ChangedModel(run.model, keep).step(batch.inputs_BT[:, 0], state, source)
         alone, _, _ = change.step(batch.inputs_BT[:, 1], after, source)
     row = batch.index_B.tolist().index(0)
-    (first,) = np.flatnonzero(found["uniform", "step"].sentence == 0)[1:2]
+    (first,) = np.flatnonzero(found["uniform", "step"].cluster == 0)[1:2]
     for scope, log_probs_BV in (("step", alone), ("all", changed[1])):
         difference = (log_probs_BV.exp() - plain[1].exp())[row].abs().sum().item() / 2
         assert found["uniform", scope].total_variation[first] == pytest.approx(difference, abs=1e-6)
@@ -255,7 +255,7 @@ def test_a_change_of_one_step_leaves_the_following_steps_identical_to_the_bit(
     largest_BT = torch.stack(largest_TB, 1)
     for (kind, _), tokens in found.items():
         for i, largest_T in zip(batch.index_B.tolist(), largest_BT.double().numpy(), strict=True):
-            of_sentence = tokens.largest[tokens.sentence == i]
+            of_sentence = tokens.largest[tokens.cluster == i]
             assert np.array_equal(of_sentence, largest_T[: len(of_sentence)])
         alone = intervene(run.model, forced, [kind], ["step"])[kind, "step"]
         for column in COLUMNS:
