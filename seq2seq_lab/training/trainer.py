@@ -264,6 +264,7 @@ class Trainer:
                 self.checkpoints.save(state, task_state)
             counted(done, total)
 
+        heartbeat.beat("validation")
         start = time.perf_counter()
         try:
             with self.stop.evaluation():

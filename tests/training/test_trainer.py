@@ -28,6 +28,7 @@ from seq2seq_lab.files import sha256
 from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
+from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import EpochPlan, StepInfo
@@ -301,6 +302,19 @@ def test_when_it_validates(
     assert trainer.state.step == expected[-1]
     assert rows(trainer)[-1][0] == expected[-1]
     assert expected[-1] in saved(trainer)
+
+
+def test_the_work_of_a_validation_counts_as_progress(make: Callable[..., Trainer]) -> None:
+    trainer, seen = make(max_epochs=1), list[tuple[str, bool]]()
+    validate = trainer.validate
+
+    def noting(step: int, counted: Counted) -> Mapping[str, float]:
+        seen.append((heartbeat.activity, heartbeat.waits))
+        return validate(step, counted)
+
+    trainer.validate = noting
+    trainer.fit()
+    assert seen == [("validation", False)]
 
 
 def test_shares_of_an_epoch_meet_its_end_in_spite_of_rounding(make: Callable[..., Trainer]) -> None:
