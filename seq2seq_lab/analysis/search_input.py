@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from seq2seq_lab.analysis.traced import Columns, SearchSettings, Token, TokenKind, TracedSource
-from seq2seq_lab.data.text import composed
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer
 from seq2seq_lab.data.words import is_letter, is_unspaced, words
 from seq2seq_lab.errors import UserError, require

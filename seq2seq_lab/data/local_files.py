@@ -297,6 +297,11 @@ def compose(text: str, counts: Counter[str]) -> str:
     if unicodedata.is_normalized("NFC", text):
         return text
     counts["composed_lines"] += 1
+    return composed(text)
+
+
+def composed(text: str) -> str:
+    """Return a text in Unicode NFC, in which all texts of data sets are read."""
     return unicodedata.normalize("NFC", text)
 
 

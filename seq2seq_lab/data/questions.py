@@ -18,7 +18,7 @@ from seq2seq_lab.data.labelled import (
     refuse_without_train,
 )
 from seq2seq_lab.data.licences import GENERATED
-from seq2seq_lab.data.local_files import compose
+from seq2seq_lab.data.local_files import compose, composed
 from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.data.text import SplitName, find_problem, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
@@ -193,16 +193,16 @@ def _answers(where: str, row: Any, written: str, counts: Counter[str]) -> list[A
     )
     if texts is None or starts is None or len(texts) != len(starts):
         raise UserError(f"{where}: answers={columns!r:.80} has no lists of equal length. {FORM}")
-    found, context = [], compose(written, Counter())
+    found, context = [], composed(written)
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             raise UserError(f"{where}: the answer {text!r:.80} at {start!r:.20} is not usable. {FORM}")
-        text = compose(text.translate(BREAKS), Counter()).strip()
+        text = composed(text.translate(BREAKS)).strip()
         if not text or text not in context:
             raise UserError(
                 f"{where}: the text does not contain the answer {text!r:.80}. Correct or remove it."
             )
-        place = len(compose(written[: max(start, 0)], Counter()))
+        place = len(composed(written[: max(start, 0)]))
         nearest = _nearest(context, text, place)
         counts["answers_moved"] += nearest != place
         found.append(Answer(text, nearest))

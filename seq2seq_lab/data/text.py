@@ -31,11 +31,6 @@ _DROPS_IN_DETAIL = 3  # bad pairs that the console shows
 _DROPS_IN_LOG = 1_000  # bad pairs that run.log contains
 
 
-def composed(text: str) -> str:
-    """Return a text in Unicode NFC, in which all texts of data sets are read."""
-    return unicodedata.normalize("NFC", text)
-
-
 def new_counts() -> Counter[str]:
     """Return counters, set to 0, of what reading a corpus changes or finds.
 

@@ -13,7 +13,7 @@ from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import Question
 from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.config.schema import Config, Precision
-from seq2seq_lab.data.text import composed
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.runtime.compute import Compute

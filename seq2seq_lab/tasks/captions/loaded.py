@@ -16,8 +16,8 @@ from seq2seq_lab.analysis.search_input import NO_ATTENTION, SearchInput
 from seq2seq_lab.analysis.traced import TracedSource
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import png_address, rgb
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples

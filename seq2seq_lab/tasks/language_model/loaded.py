@@ -12,8 +12,8 @@ from seq2seq_lab.analysis.forced import Forced, check_pairs
 from seq2seq_lab.analysis.questions import Question, ask_sentence
 from seq2seq_lab.analysis.search_input import SearchInput, text_source
 from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.runtime.memory import evaluation_context

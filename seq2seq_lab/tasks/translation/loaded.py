@@ -21,8 +21,8 @@ from seq2seq_lab.data.alignment_files import alignment_words, pharaoh
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, word_spans
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.text import composed
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, SPECIALS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, is_whole, require, require_index
