@@ -8,6 +8,19 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+function svg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+const measuring = document.createElement("canvas").getContext("2d");
+function widthOf(text, font = "13px system-ui, sans-serif") {
+  measuring.font = font;
+  return measuring.measureText(text).width;
+}
+
 /* A text that keeps its direction apart from the text around it. */
 function isolated(text) { return element("bdi", { textContent: text }); }
 

@@ -27,28 +27,21 @@ function rowTable({ x, y, z, links, scale }) {
 
 /* A heatmap as SVG text, black on white. */
 function heatmapSvg({ x, y, z, links, directions, color = viridis }, title) {
-  const NAMESPACE = "http://www.w3.org/2000/svg", size = 20, letter = 7.5, top = 30;
-  const node = (tag, attributes, text = "") => {
-    const made = document.createElementNS(NAMESPACE, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.textContent = text;
-    return made;
-  };
-  const widest = (texts) => 10 + letter * Math.max(...texts.map((text) => text.length));
-  const left = widest(y), above = top + widest(x), width = Math.max(left + size * x.length, letter * title.length) + 10;
+  const size = 20, top = 30, widest = (texts) => 10 + Math.max(...texts.map((text) => widthOf(text, "13px sans-serif")));
+  const left = widest(y), above = top + widest(x), width = Math.max(left + size * x.length, widest([title])) + 10;
   const height = above + size * y.length + 10;
   const across = (column) => left + size * (directions[0] === "rtl" ? x.length - 1 - column : column);
-  const svg = node("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif", "font-size": 13 });
-  svg.append(node("rect", { width, height, fill: "#fff" }), node("text", { x: 5, y: 18 }, title));
+  const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif", "font-size": 13 },
+    svg("rect", { width, height, fill: "#fff" }), svg("text", { x: 5, y: 18 }, title));
   x.forEach((text, column) => {
     const place = across(column) + size / 2 + 4;
-    svg.append(node("text", { transform: `translate(${place} ${above - 5}) rotate(-90)` }, text));
+    figure.append(svg("text", { transform: `translate(${place} ${above - 5}) rotate(-90)` }, text));
   });
-  y.forEach((text, row) => svg.append(node("text", { x: left - 5, y: above + size * row + 15, "text-anchor": "end" }, text)));
-  const cell = (column, row, more) => node("rect", { x: across(column), y: above + size * row, width: size, height: size, ...more });
-  z.forEach((weights, row) => weights.forEach((weight, column) => svg.append(cell(column, row, { fill: color(weight) }))));
+  y.forEach((text, row) => figure.append(svg("text", { x: left - 5, y: above + size * row + 15, "text-anchor": "end" }, text)));
+  const cell = (column, row, more) => svg("rect", { x: across(column), y: above + size * row, width: size, height: size, ...more });
+  z.forEach((weights, row) => weights.forEach((weight, column) => figure.append(cell(column, row, { fill: color(weight) }))));
   for (const [column, row] of links) {
-    svg.append(cell(column, row, { fill: "none", stroke: "#000", "stroke-width": 4 }), cell(column, row, { fill: "none", stroke: "#fff", "stroke-width": 2 }));
+    figure.append(cell(column, row, { fill: "none", stroke: "#000", "stroke-width": 4 }), cell(column, row, { fill: "none", stroke: "#fff", "stroke-width": 2 }));
   }
-  return new XMLSerializer().serializeToString(svg);
+  return new XMLSerializer().serializeToString(figure);
 }

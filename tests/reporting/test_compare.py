@@ -1272,6 +1272,8 @@ VIEW = looking("""
   const last = data.attention[0].maps[0].frames[0];
   seen.svg = heatmapSvg(last, "a < b").slice(0, 4);
   seen.cells = heatmapSvg(last, "").split("<rect").length - 2;
+  const wide = { ...last, x: ["a"], y: ["W".repeat(20)], z: [[1]], links: [] };
+  seen.width = Number(/width="([^"]+)"/.exec(heatmapSvg(wide, ""))[1]);
   seen.png = (await pngOf(heatmapSvg(last, "a < b"))).type;
   seen.plot = (await plotSvg("curve")).slice(0, 4);
   seen.bars = document.querySelectorAll(".saving").length;
@@ -1297,6 +1299,7 @@ def test_the_address_keeps_the_view_in_a_browser(study: Path, tmp_path: Path, br
     assert seen["output"] == [True, "left"]
     assert [row.split("none")[0] for row in seen["diff"]][:1] == ["attentionadditive"]
     assert (seen["svg"], seen["cells"], seen["png"], seen["plot"]) == ("<svg", 6 + 2, "image/png", "<svg")
+    assert seen["width"] > 20 * 11  # W is the widest letter of sans-serif fonts
     assert seen["bars"] == 5  # three plots, two heatmaps
     assert seen["rows"][0] == "1ba (0.80)aright"
 

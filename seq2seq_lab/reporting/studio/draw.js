@@ -1,13 +1,4 @@
-/* What several views use: SVG, tables, numbers, directions, and the word that is pointed at. */
-export const NAMESPACE = "http://www.w3.org/2000/svg";
-
-export function svg(tag, attributes = {}, ...children) {
-  const made = document.createElementNS(NAMESPACE, tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
+/* What several views use: tables, numbers, directions, and the word that is pointed at. */
 export function head(textContent) { return textContent ? element("th", { scope: "col", textContent }) : element("td"); }
 
 /* A part that scrolls sideways, which the keyboard can reach. */
@@ -42,11 +33,6 @@ export function choice(options, value, onchange, label) {
   return made;
 }
 
-const measuring = document.createElement("canvas").getContext("2d");
-export function widthOf(text, font = "13px system-ui, sans-serif") {
-  measuring.font = font;
-  return measuring.measureText(text).width;
-}
 export function cut(text, width) {
   if (widthOf(text) <= width) return text;
   const letters = [...text];

@@ -1,5 +1,5 @@
 /* The attention weights as a heatmap on a canvas, with the sums of some columns in the margin. */
-import { cut, isRtl, onPoint, point, widthOf } from "./draw.js";
+import { cut, isRtl, onPoint, point } from "./draw.js";
 
 const LABEL = 120, MARGIN = 44, NAMES = { sos: "<sos>", eos: "<eos>" }, FONT = "12px system-ui, sans-serif";
 let shown = null, cursor = 0;

@@ -1,5 +1,5 @@
 /* The tree of a search: a column per step, the best output in the first row; the width of a box is its probability. */
-import { cut, numeral, roving, share, svg, table } from "./draw.js";
+import { cut, numeral, roving, share, table } from "./draw.js";
 
 const WIDTH = 76, HEIGHT = 22, ACROSS = 14, DOWN = 6, TOP = 18;
 

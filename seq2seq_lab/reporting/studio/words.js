@@ -1,5 +1,5 @@
 /* Source words, links, and output words whose height is their probability. */
-import { cut, isRtl, line, onPoint, point, roving, share, svg, table, widthOf } from "./draw.js";
+import { cut, isRtl, line, onPoint, point, roving, share, table } from "./draw.js";
 
 const LINKS = 92, BARS = 46, LINE = 22, GAP = 10, NARROW = 17, LONGEST = 130;
 let shown = null;
