@@ -1,5 +1,6 @@
 """Dialogues of several turns: generated ones whose answer depends on an earlier turn, or files of JSON lines."""
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.licences import GENERATED
+from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SPLITS, OnBadPair, find_problem, new_counts, usable
 from seq2seq_lab.data.tokenizers.turns import TURN
@@ -191,12 +193,14 @@ class Dialogue:
         if self.path is not None:
             file = find_split(Path(self.path).expanduser(), name)
             candidates = read_dialogues(file, counts, self.turns, self.encoding)
-            turns = [*usable(candidates, str(file), self.on_bad_pair, counts)]
+            contexts, responses, last_turns, dialogues = *(LinesBuilder() for _ in range(3)), array("q")
+            for turn in usable(candidates, str(file), self.on_bad_pair, counts):
+                contexts.append(turn.context)
+                responses.append(turn.response)
+                last_turns.append(turn.before)
+                dialogues.append(turn.dialogue)
             return DialogueText(
-                [turn.context for turn in turns],
-                [turn.response for turn in turns],
-                clusters=[turn.dialogue for turn in turns],
-                last_turns=[turn.before for turn in turns],
+                contexts.build(), responses.build(), clusters=dialogues, last_turns=last_turns.build()
             )
         random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
         examples = [self.draw(random) for _ in range(getattr(self, name))]

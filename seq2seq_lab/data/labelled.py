@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from seq2seq_lab.data.corpus import Columns, OneTestCorpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.headers import check_columns
-from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Rows, value_of
 from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, new_counts, split_by_hash
@@ -35,7 +35,7 @@ class LabelledText(Columns):
 class AnyLabelledCorpus(OneTestCorpus[LabelledText]):
     """Texts with labels in splits."""
 
-    def labels(self, text: LabelledText) -> Sequence[str]:
+    def labels(self, text: LabelledText) -> Iterable[str]:
         """Return the labels of a split, one for each thing that is labelled."""
         return text.labels
 
@@ -59,9 +59,9 @@ class PairCorpus(LabelledCorpus):
 class TaggedCorpus(AnyLabelledCorpus):
     """Texts with a label for each word. The words of a text are separated by single spaces."""
 
-    def labels(self, text: LabelledText) -> Sequence[str]:
+    def labels(self, text: LabelledText) -> Iterable[str]:
         """Return the tags of all words of a split."""
-        return [tag for line in text.labels for tag in line.split()]
+        return (tag for line in text.labels for tag in line.split())
 
     @property
     def classes(self) -> list[str]:
@@ -89,16 +89,16 @@ def collect_labelled(
     Raises:
         UserError: a split has no example.
     """
-    parts: dict[SplitName, list[Example]] = {split: [] for split in SPLITS}
+    parts = {split: _SplitBuilder() for split in SPLITS}
     for split, example in examples:
         parts[split].append(example)
-    if empty := [split for split, part in parts.items() if not part]:
-        texts = sum(map(len, parts.values()))
+    if empty := [split for split, part in parts.items() if not part.texts]:
+        texts = sum(len(part.texts) for part in parts.values())
         raise UserError(
             f"No texts for {', '.join(empty)}: the data set has {texts:,} in all. Give it more, or increase the shares, for "
             f"example dataset.validation_share=0.2 dataset.test_share=0.2."
         )
-    train, validation, test = (_labelled(parts[split]) for split in SPLITS)
+    train, validation, test = (parts[split].build() for split in SPLITS)
     return kind(language, train, validation, test, dict(counts or {}))
 
 
@@ -229,10 +229,19 @@ def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Itera
         yield location, [str(value) for value in values]
 
 
-def _labelled(examples: Sequence[Example]) -> LabelledText:
-    deciding = [words for _, _, words in examples if words is not None]
-    return LabelledText(
-        Lines.of(text for text, _, _ in examples),
-        Lines.of(label for _, label, _ in examples),
-        deciding or None,
-    )
+class _SplitBuilder:
+    """Collects the examples of a split, without an object for each."""
+
+    def __init__(self) -> None:
+        self.texts, self.labels = LinesBuilder(), LinesBuilder()
+        self.deciding: list[frozenset[int]] = []
+
+    def append(self, example: Example) -> None:
+        text, label, deciding = example
+        self.texts.append(text)
+        self.labels.append(label)
+        if deciding is not None:
+            self.deciding.append(deciding)
+
+    def build(self) -> LabelledText:
+        return LabelledText(self.texts.build(), self.labels.build(), self.deciding or None)

@@ -16,6 +16,7 @@ from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 
 PREFIX = "__label__"  # of the labels in files of fastText
+MANY = 100_000  # a column with as many different values has texts, not labels
 NO_LABEL = "-"  # of the pairs of SNLI on which the annotators did not agree
 REMEDY = (
     "Choose the text and the label with dataset.columns=[NAME,NAME], or two texts and the label with [NAME,NAME,NAME]; "
@@ -143,7 +144,8 @@ class LabelledTexts(LabelledFiles):
                 if problem := find_problem(value):
                     raise UserError(f"{location}: {problem}. Correct or remove the row.")
             text = TURN.join(compose(one.replace(TURN, " "), counts) for one in texts)
-            distinct.add(hash(text))
+            if len(distinct) < MANY:
+                distinct.add(hash(text))
             yield (text if self.group is None else values[-1]), (text, compose(label, counts), None)
         if labels and labels <= {*left_out, str(HIDDEN)}:
             raise UserError(
@@ -151,7 +153,8 @@ class LabelledTexts(LabelledFiles):
                 f"split out, for example with dataset.hub_splits=[train,null,validation], or with null instead of its file."
             )
         labels -= left_out
-        if len(self.columns) == 2 and len(labels) > 2 * len(distinct) and self.format != "label_first":
+        swapped = len(distinct) < MANY and len(labels) > 2 * len(distinct)
+        if len(self.columns) == 2 and swapped and self.format != "label_first":
             first, second = self.columns
             raise UserError(
                 f"dataset.columns=[{first},{second}] gives {len(labels):,} different labels and {len(distinct):,} different "

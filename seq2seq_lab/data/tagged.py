@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -147,10 +149,11 @@ def _named_sentences(path: Path, encoding: str | None, counts: Counter[str]) -> 
 def _column_sentences(
     path: Path, columns: tuple[int, int], encoding: str | None, counts: Counter[str]
 ) -> Rows:
-    lines = [*enumerate(read_lines(path, counts, encoding=encoding), start=1)]
-    separator = "\t" if any("\t" in line for _, (line, _) in lines) else None
+    read = partial(read_lines, path, encoding=encoding)
+    separator = "\t" if any("\t" in line for line, _ in read(Counter())) else None
+    end = [("", "")]
     start, words, tags, width, lengths = 0, list[str](), list[str](), 0, list[int]()
-    for line_number, (line, problem) in [*lines, (len(lines) + 1, ("", ""))]:
+    for line_number, (line, problem) in enumerate(chain(read(counts), end), start=1):
         if problem:
             raise UserError(f"{path} line {line_number}: {problem}. Correct the file.")
         if separator and line.startswith("#") and separator not in line:

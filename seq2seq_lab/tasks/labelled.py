@@ -125,13 +125,14 @@ class LabelledTask(TextTask):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus
-        if self.has_classes and len(corpus.classes) < 2:
+        classes = corpus.classes
+        if self.has_classes and len(classes) < 2:
             raise UserError(
-                f"The training split has {len(corpus.classes)} class, and {self.name} needs at least 2. Choose "
+                f"The training split has {len(classes)} class, and {self.name} needs at least 2. Choose "
                 "another column of the data, or use other data."
             )
         texts = {name: split.texts for name, split in corpus.splits.items()}
-        key = self.tokenize(texts, [corpus.language, corpus.classes], cache, saved, corpus.classes)
+        key = self.tokenize(texts, [corpus.language, classes], cache, saved, classes)
         for name, ids in self.tokens.items():
             if int(ids.lengths.min()) == 0:
                 line = texts[name][int(ids.lengths.argmin())]

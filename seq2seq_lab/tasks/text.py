@@ -2,11 +2,12 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,15 +70,16 @@ class Vocabulary:
             load_tokenizer(folder, name), name, _read_classes(folder / CLASSES) if with_classes else []
         )
 
-    def class_indices(self, labels: Sequence[str], split: str) -> Tensor:
+    def class_indices(self, labels: Iterable[str], split: str) -> Tensor:
         """Return the index of the class of each label: int64, N.
 
         Raises:
             UserError: a label is not a class.
         """
-        index_of = {label: index for index, label in enumerate(self.classes)}
-        for label in labels:
-            if label not in index_of:
+        indices = {label: index for index, label in enumerate(self.classes)}
+
+        def index_of(label: str) -> int:
+            if label not in indices:
                 more = len(self.classes) - MOST_LISTED
                 raise UserError(
                     f"label={label} of the split {split} is not a class of the model. Classes: "
@@ -85,7 +87,9 @@ class Vocabulary:
                     f"Remove these texts, or add some to the training split. If these are not the classes, choose "
                     f"another column of the data."
                 )
-        return torch.tensor([index_of[label] for label in labels], dtype=torch.int64)
+            return indices[label]
+
+        return torch.from_numpy(np.fromiter(map(index_of, labels), np.int64))
 
 
 def _read_classes(path: Path) -> list[str]:
