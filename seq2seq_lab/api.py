@@ -1,6 +1,7 @@
 """The Python interface: train a run, and open it."""
 
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
@@ -186,6 +187,11 @@ def compare(
         return with_distances(table, baseline, partial(load, config_dir=config_dir), counted)
 
 
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # the folder of extensions is that of the process, and the studio has threads
+
+
 @cache
 def build_changed_search(
     folder: Path, config_dir: str | Path | None, opened: tuple[str, ...], changes: tuple[str, ...]
@@ -199,7 +205,7 @@ def build_changed_search(
         require(change.startswith(("search=", "search.")), "search", change, "settings of search=…")
     if any(change.startswith("search=") for change in changes):
         opened = tuple(one for one in opened if not one.startswith(("search=", "search.")))
-    with extensions.using(config_dir):
+    with _ONE_AT_A_TIME, extensions.using(config_dir):
         config = typed(compose.compose_opened(folder, [*opened, *changes]))
         slot = config.search or {}
         check_slot("search", slot, KINDS)

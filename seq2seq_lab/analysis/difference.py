@@ -144,12 +144,25 @@ def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
     texts = [_until(one, first) for one in (a, b)]
     rows = [
         [
-            float(scored.log_probs[-1] if word == END else scored.word_log_probs[-1])
+            float(scored.log_probs[-1] if word == END else _of_last(scored, len(word)))
             for scored, word in zip(_scored(run, own, texts), words, strict=True)
         ]
         for run, own in ((run_a, a), (run_b, b))
     ]
     return Parting(word=first, words=(words[0], words[1]), log_probs=rows)
+
+
+def _of_last(scored: Any, letters: int) -> float:
+    """Return the log-probability of the last words of a scored text that have this many letters together.
+
+    A run may cut a word of the other run into several, in scripts without spaces.
+    """
+    total = 0.0
+    for word, log_prob in zip(reversed(scored.words), reversed(scored.word_log_probs), strict=True):
+        total, letters = total + log_prob, letters - len(word)
+        if letters <= 0:
+            break
+    return total
 
 
 def _until(traced: Traced, word: int) -> str:

@@ -126,11 +126,12 @@ class SearchInput:
     def _continued(self, before: Sequence[int], text: str) -> list[int]:
         """Return the tokens of a text that continues others."""
         context = self.tokenizer.decode([*self.before, *before])
+        known = len(context)
         if context and not (context[-1:].isspace() or text[:1].isspace() or is_unspaced([context + text])):
             context += " "
         (ids,) = self.tokenizer.encode([context + text])
         spans = self.tokenizer.spans(context + text)
-        found = [token for token, (_, end) in zip(ids, spans, strict=True) if end > len(context)]
+        found = [token for token, (_, end) in zip(ids, spans, strict=True) if end > known]
         if (
             UNK in found
         ):  # the text may end in the beginning of a word, such as "l'", which alone is cut in another way

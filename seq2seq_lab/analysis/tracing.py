@@ -253,7 +253,9 @@ def attention_fields(
     if source.columns == "tokens":
         kinds = np.array([token.kind for token in source.tokens])
         margins = {
-            kind: weights_TS[:, kinds == kind].sum(1).tolist() for kind in ("sos", "eos", "punctuation")
+            kind: weights_TS[:, kinds == kind].sum(1).tolist()
+            for kind in ("sos", "eos", "punctuation")
+            if kind in kinds
         }
     return {
         "attention": weights_TS,

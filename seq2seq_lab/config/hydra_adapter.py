@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import pickle
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,6 +211,9 @@ def _assign(node: DictConfig, overrides: Sequence[Override], keys: Sequence[Over
     section.runtime.cwd = str(Path.cwd())
 
 
+_ONE_AT_A_TIME = threading.RLock()  # Hydra's state is that of the process, and the studio has threads
+
+
 @contextmanager
 def _own_state() -> Iterator[None]:
     """Start with a new state of Hydra, and restore that of a program or notebook which uses Hydra itself."""
@@ -253,6 +257,7 @@ def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
         extensions: a folder of further groups and values, or None.
     """
     with (
+        _ONE_AT_A_TIME,
         _own_state(),
         _choices_only_for_interpolations(),
         hydra.initialize_config_dir(str(conf), **VERSION_BASE),

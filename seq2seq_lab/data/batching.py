@@ -21,6 +21,7 @@ from seq2seq_lab.runtime.device import on_device
 
 Index = npt.NDArray[np.int64]
 Unit = Literal["sentences", "tokens"]
+MOST_INPUT = 4  # a batch of N units has at most this multiple of N input tokens
 StepPlan = list[Index]
 
 
@@ -43,7 +44,8 @@ def plan_epoch(
 ) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the indices of examples.
 
-    The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every example occurs once.
+    The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every example occurs once. A step
+    whose examples have much more input than units, as mistakes in a corpus do, has several batches; see `MOST_INPUT`.
 
     Args:
         batch_size: the number of examples (`sentences`), or the greatest number of units (`tokens`), of a step. One step
@@ -56,9 +58,9 @@ def plan_epoch(
     rest: list[Index] = []
     for group in _by_length(lengths, rng.permutation(len(lengths))):
         whole, left = _chunks(group, units, batch_size, unit)
-        full.extend([chunk] for chunk in whole)
+        full.extend(_batches(chunk, lengths, batch_size, unit) for chunk in whole)
         rest.append(left)
-    steps = full + _combine(rest, units, batch_size, unit)
+    steps = full + _combine(rest, lengths, units, batch_size, unit)
     return [steps[i] for i in rng.permutation(len(steps))]
 
 
@@ -124,7 +126,17 @@ def _chunks(group: Index, units: Index, batch_size: int, unit: Unit) -> tuple[li
     return chunks, ordered
 
 
-def _combine(rest: Sequence[Index], units: Index, batch_size: int, unit: Unit) -> list[StepPlan]:
+def _batches(examples: Index, lengths: Index, batch_size: int, unit: Unit) -> StepPlan:
+    """Return examples of one input length as batches of a bounded number of input tokens."""
+    if unit == "sentences":
+        return [examples]
+    rows = max(1, MOST_INPUT * batch_size // int(lengths[examples[0]]))
+    return np.split(examples, range(rows, len(examples), rows))
+
+
+def _combine(
+    rest: Sequence[Index], lengths: Index, units: Index, batch_size: int, unit: Unit
+) -> list[StepPlan]:
     """Combine the remainders of the groups into steps of several batches."""
     steps: list[StepPlan] = []
     step: StepPlan = []
@@ -138,7 +150,8 @@ def _combine(rest: Sequence[Index], units: Index, batch_size: int, unit: Unit) -
                 fitting = fitting or (0 if step else 1)
             if fitting:
                 part = group[:fitting]
-                step.append(part[np.argsort(units[part], kind="stable")])
+                part = part[np.argsort(units[part], kind="stable")]
+                step.extend(_batches(part, lengths, batch_size, unit))
                 room -= fitting if unit == "sentences" else int(units[part].sum())
                 group = group[fitting:]
             if len(group) or room <= 0:

@@ -123,6 +123,17 @@ def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> Tensor:
     return torch.from_numpy(np.frombuffer(buffer, dtype) if buffer else np.empty(0, dtype))
 
 
+def spaced(sequences: Ragged, most: int = 10_000_000) -> tuple[Tensor, str]:
+    """Choose evenly spaced training texts of about `most` tokens, for a baseline whose memory grows with them.
+
+    Returns:
+        Their indices (int64), and the end of the name of the baseline, which is empty if these are all texts.
+    """
+    count, step = len(sequences), -(-len(sequences.tokens) // most) or 1
+    index = torch.arange(0, count, step)
+    return index, "" if len(index) == count else f", of {len(index):,} training texts"
+
+
 def fitting(lengths: Tensor, longest: int, examples: str) -> Tensor:
     """Return the indices of the training texts of at most `longest` tokens, and log how many have more.
 

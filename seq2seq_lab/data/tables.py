@@ -43,6 +43,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": 
 HIDDEN = -1  # the index of a hidden label in data of the library `datasets`
 
 _SAMPLE = 1_000  # lines that show how a table is written
+_FEW = 5  # quoted cells
 _FIRST = 100  # rows: the number of columns is that of most of them; two objects in a row show JSON lines
 _BATCH = 1_000  # rows of Parquet in memory
 _CELL_LINES = 100  # the most lines of a quoted cell: a stray quotation mark does not hide the rest of a file
@@ -238,7 +239,10 @@ def _written(path: Path, form: str, sample: Sequence[tuple[str, str]]) -> tuple[
     """
     lines = [text for text, wrong in sample if text and not wrong]
     if form == "tsv":
-        return "\t", "csv" if _has_quoting([line.split("\t") for line in lines]) else "tsv"
+        if not _has_quoting([line.split("\t") for line in lines]):
+            return "\t", "tsv"
+        log.info("%s: cells in quotation marks are read as in CSV. dataset.format=tsv keeps the marks.", path)
+        return "\t", "csv"
     if lines and (declaration := _DECLARATION.fullmatch(lines[0])):
         return declaration[1], "csv"
     shares = {one: _regularity(lines, one) for one in ",;\t|"}
@@ -268,8 +272,9 @@ def _has_quoting(rows: Sequence[Sequence[str]]) -> bool:
     if len(quoted) < sum('"' in cell for cell in cells):
         return False
     doubled = any('""' in cell[1:-1] for cell in quoted)
-    # Excel also quotes the cells with commas.
-    commas = any("," in cell for cell in quoted) and not any("," in cell for cell in cells if '"' not in cell)
+    # Excel also quotes the cells with commas. One such cell in many lines may be a quotation in a language without commas.
+    commas = len(quoted) >= min(_FEW, len(rows) / 100) and all("," in cell for cell in quoted)
+    commas = commas and not any("," in cell for cell in cells if '"' not in cell)
     return doubled or commas or (len(quoted) == len(cells) > 2)
 
 

@@ -198,6 +198,7 @@ def run_study(request: Request, arguments: Sequence[str], settings: Sequence[str
 
     for composed in request.jobs:
         start.check_parts(composed.config)
+        study.check_direction(composed)
         with read_write(composed.node):
             composed.node.study.varies = request.varies  # the name of the job's folder depends on it
     planned = study.plan(request)

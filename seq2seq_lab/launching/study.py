@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import Request
+from seq2seq_lab.config.compose import Composed, Request
 from seq2seq_lab.config.job_hash import STALE, computed_settings
 from seq2seq_lab.config.run_folder import SCORED, find_damage, read_finished_result, read_record, read_result
 from seq2seq_lab.config.schema import Changed
@@ -185,6 +185,27 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         raise UserError(
             f"{folder} already contains a run with other settings. In a study, leave hydra.sweep.subdir unchanged, or give "
             f"it another name with study.name=NAME. For a single run, choose another folder with hydra.run.dir=FOLDER."
+        )
+
+
+def check_direction(composed: Composed) -> None:
+    """Refuse Optuna's sweeper if it would search for the worst value of the monitored metric; it minimizes by default.
+
+    Raises:
+        UserError: names the key and the remedy.
+    """
+    from seq2seq_lab.tasks.parts import build_task
+    from seq2seq_lab.training.parts import trainer_settings
+
+    direction = OmegaConf.select(composed.node, "hydra.sweeper.direction")
+    if direction is None:
+        return
+    settings = trainer_settings(composed.config, build_task(composed.config))
+    wanted = "maximize" if settings.higher_is_better else "minimize"
+    if (given := getattr(direction, "name", direction)) != wanted:
+        raise UserError(
+            f"hydra.sweeper.direction={given} would search for the worst {settings.monitor}. Set "
+            f"hydra.sweeper.direction={wanted}, or another trainer.monitor."
         )
 
 

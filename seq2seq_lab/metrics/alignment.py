@@ -345,6 +345,9 @@ class AlignmentErrorRate(AlignmentMetric):
         return 1 - ratio((sure + possible, predicted + gold))
 
 
+AER_SOFT = AlignmentErrorRate("soft")
+
+
 class PointingAccuracy(AlignmentMetric):
     """The share of copied words whose highest attention weight is on the word of the source that they copy.
 

@@ -32,6 +32,7 @@ class SentenceScores(Protocol):
         distances: see `data.sentences.Sentences`.
         carried_nats: the negative log-probability of each sentence with its end, given all sentences before it in the text;
             None if it is not computed.
+        unknown: the share of `<unk>` among the tokens of the sentences and their ends.
     """
 
     @property
@@ -54,6 +55,9 @@ class SentenceScores(Protocol):
 
     @property
     def carried_nats(self) -> Array | None: ...
+
+    @property
+    def unknown(self) -> float: ...
 
 
 def tokens(outputs: SentenceScores) -> Array:
@@ -86,6 +90,10 @@ class _PerUnit(Metric):
     def rows(self, outputs: SentenceScores) -> Array:
         """See `Metric.rows`."""
         return np.column_stack([outputs.nats, self.unit(outputs)])
+
+    def signature(self, outputs: SentenceScores) -> str:
+        """See `Metric.signature`: the share of unknown tokens, which are easier to predict than words."""
+        return f"unk:{outputs.unknown:.2%}"
 
 
 class NatsPerUnit(_PerUnit):

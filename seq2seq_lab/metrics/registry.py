@@ -1,6 +1,7 @@
 """The built-in metrics that the comparison computes from the statistics of a run."""
 
 from seq2seq_lab.metrics.alignment import (
+    AER_SOFT,
     AlignmentErrorRate,
     AlignmentPrecision,
     AlignmentRecall,
@@ -34,7 +35,7 @@ ALIGNMENT_METRICS = (
     AlignmentPrecision(),
     AlignmentRecall(),
     AlignmentErrorRate("read"),
-    AlignmentErrorRate("soft"),
+    AER_SOFT,
     AlignmentErrorRate("oracle"),
     AlignmentErrorRate("diagonal"),
 )

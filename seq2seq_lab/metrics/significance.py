@@ -196,7 +196,8 @@ class Differences:
     def seeds_to_decide(self, comparisons: int) -> list[int | None]:
         """Return the number of runs in each group with which a difference would be found with probability `POWER`.
 
-        It is the least n, from `LEAST_TESTED` to `MAX_SEEDS`, with |D| ≥ √V(n) (c(n) + z_power), and None if there is none.
+        It is the least n, from `LEAST_TESTED` to `MAX_SEEDS`, with |D| ≥ √V(n) (c(n) + z_power), and None if there is none
+        or D is 0.
         D is the difference and V(n) = (s_1² + s_2²) / n + V_examples its variance with n runs, both as estimated; c(n) is
         the critical value at the level `LEVEL` divided by the number of comparisons. This is the usual sample size for two
         means (Chow, Shao and Wang 2008, Sample Size Calculations in Clinical Research, §3.2), with a part of the variance
@@ -218,7 +219,7 @@ class Differences:
                 self.undefined_P,
             )
             needed = one.critical_values(LEVEL / comparisons) + special.ndtri(POWER)
-            enough.append(np.abs(self.values_P) >= needed * one.errors_P)
+            enough.append((np.abs(self.values_P) >= needed * one.errors_P) & (self.values_P != 0))
         found = np.array(enough)
         return [
             int(counts[row.argmax()]) if row.any() and undefined < 1 else None

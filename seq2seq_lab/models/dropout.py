@@ -70,6 +70,16 @@ class Dropout(nn.Module):
         return f"probability={self.probability}, locked={self.locked}"
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether a model drops elements in training; a library's encoder has modules of torch."""
+    rates = (
+        one.probability if isinstance(one, Dropout) else one.p
+        for one in model.modules()
+        if isinstance(one, Dropout | nn.Dropout)
+    )
+    return any(rates)
+
+
 class EmbeddingDropout(Dropout):
     """Dropout of embeddings, after they are multiplied by `scale` (√E in Vaswani 2017, §3.4)."""
 

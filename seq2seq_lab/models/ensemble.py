@@ -50,8 +50,9 @@ class Ensemble(nn.Module):
 
     @property
     def attends(self) -> bool:
-        """Whether a member returns attention weights."""
-        return any(member.attends for member in self.members)
+        """Whether a member returns attention weights, and all that do attend to the same positions of a source."""
+        positions = {member.encoder.output_per_token for member in self.members if member.attends}
+        return len(positions) == 1
 
     @property
     def longest_source(self) -> int | None:
@@ -84,7 +85,7 @@ class Ensemble(nn.Module):
             for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
-        return _log_mean(log_probs), MemberStates(states), _mean(weights) if with_weights else None
+        return _log_mean(log_probs), MemberStates(states), self._mean(weights) if with_weights else None
 
     @property
     def vocabulary_size(self) -> int:
@@ -107,27 +108,28 @@ class Ensemble(nn.Module):
         ]
         logits, weights = zip(*results, strict=True)
         log_probs_BTV = _log_mean([log_softmax(logits_BTV) for logits_BTV in logits])
-        return log_probs_BTV, _mean(weights) if with_weights else None
+        return log_probs_BTV, self._mean(weights) if with_weights else None
+
+    def _mean(self, weights: Sequence[Tensor | None]) -> Tensor | None:
+        """Return the mean attention weights of the members that attend; None if `attends` is false.
+
+        Raises:
+            UserError: the members attend to different numbers of source positions, such as regions of an image.
+        """
+        if not self.attends:
+            return None
+        attending = [member for member in weights if member is not None]
+        positions = sorted({member.shape[-1] for member in attending})
+        if len(positions) > 1:
+            raise UserError(
+                f"The models of the ensemble attend to different numbers of source positions, "
+                f"{' and '.join(map(str, positions))}: their attention weights have no mean. Combine models with the same "
+                f"encoder, or do not request attention weights."
+            )
+        return torch.stack(attending).mean(0)
 
 
 def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:
     """Return the logarithm of the mean of probabilities."""
     stacked = torch.stack(tuple(log_probs))
     return stacked.logsumexp(0) - math.log(len(stacked))
-
-
-def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean attention weights of the members that attend; None if none does.
-
-    Raises:
-        UserError: the members attend to different numbers of source positions.
-    """
-    attending = [member for member in weights if member is not None]
-    positions = sorted({member.shape[-1] for member in attending})
-    if len(positions) > 1:
-        raise UserError(
-            f"The models of the ensemble attend to different numbers of source positions, "
-            f"{' and '.join(map(str, positions))}: their attention weights have no mean. Combine models with the same "
-            f"encoder, or do not request attention weights."
-        )
-    return torch.stack(attending).mean(0) if attending else None

@@ -13,7 +13,7 @@ from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, TokenEncoder
 from seq2seq_lab.models.initialization import Initialization
-from seq2seq_lab.models.parts import KINDS
+from seq2seq_lab.models.parts import KINDS, check_reverse_source
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.readouts.base import check_source_types
 from seq2seq_lab.models.recurrent import RecurrentLayers
@@ -139,7 +139,7 @@ class Seq2Seq(nn.Module):
             if batch.source_BS.shape != encoded.outputs_BSM.shape[:2]:
                 raise UserError(
                     f"readout={type(self.readout).__name__} reads a token at each output of the encoder, but "
-                    f"encoder={type(self.encoder).__name__} has fewer outputs. Choose another encoder or readout."
+                    f"encoder={type(self.encoder).__name__} has other outputs. Choose another encoder or readout."
                 )
             source = source._replace(tokens_BS=batch.source_BS)
         return self.decoder.start(source), source
@@ -345,6 +345,7 @@ def build_seq2seq(
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
         raise UserError(NOT_ONE_NETWORK)  # before the bridge reports another error
+    check_reverse_source(config)
     encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
     decoder: Decoder = part("decoder", config.decoder, KINDS)(
         input_size=sizes.embedding_size,
@@ -360,6 +361,12 @@ def build_seq2seq(
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
     readout.check(weights=decoder.attends, tokens=joint and source_vocabulary is not None)
+    if readout.needs_tokens and not encoder.output_per_token:
+        raise UserError(
+            f"readout={type(readout).__name__} reads a token at each output of the encoder, and "
+            f"encoder={type(encoder).__name__} has an output per turn. Set encoder.outputs=words or both, or choose another "
+            f"readout, such as readout=linear."
+        )
     network = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,

@@ -39,6 +39,8 @@ class Opened:
     @functools.cached_property
     def examples(self) -> dict[str, Any]:
         """See `picker.examples`."""
+        if self.run.reads_targets_only:
+            return examples(UserError("A language model continues a beginning, and has no other input."))
         return examples(self._recorded)
 
     @functools.cached_property
@@ -54,7 +56,7 @@ class Opened:
     def about(self) -> dict[str, Any]:
         """What the page shows of the run, and the question that it starts with."""
         rows = self.examples["rows"]
-        inputs = [] if self.run.reads_targets_only else [row[0] for row in rows]
+        inputs = [row[0] for row in rows]
         sentence = next((one for one in inputs if one in self.gold), next(iter(inputs), ""))
         search = (self.run.config.search or {}).get("_target_", "").rpartition(".")[2]
         # The tree of a greedy search has one branch.

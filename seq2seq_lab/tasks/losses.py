@@ -3,15 +3,30 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from seq2seq_lab.data.batch import BatchOfTargets
 from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.dropout import has_dropout
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 
 CACHED_LOGITS = 2**18  # logits computed at once on a CPU: 1 MiB in float32
+
+
+def check_r_drop(r_drop: float, model: nn.Module) -> None:
+    """Refuse R-Drop for a model without dropout: both readings of an example would be equal.
+
+    Raises:
+        UserError: names the keys and the remedy.
+    """
+    if r_drop and not has_dropout(model):
+        raise UserError(
+            f"task.r_drop={r_drop:g} has no effect on a model without dropout, which reads an example twice in the same "
+            f"way. Set model.dropout to more than 0, or task.r_drop=0."
+        )
 
 
 def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:

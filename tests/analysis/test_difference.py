@@ -2,12 +2,14 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from demo_models import SOURCES, demo, demo_with
 
 import seq2seq_lab
+from seq2seq_lab.analysis.difference import _of_last
 
 SENTENCE = SOURCES[1]
 SHORT = ("search.max_length_factor=1", "search.max_length_extra=1")
@@ -35,6 +37,11 @@ def test_two_runs_differ_where_their_words_do() -> None:
         else:
             expected = found.b.best.word_attention[pair.after] - found.a.best.word_attention[pair.before]
             np.testing.assert_array_equal(row, expected)
+
+
+def test_a_word_that_the_other_run_cuts_has_the_probability_of_all_its_parts() -> None:
+    scored = SimpleNamespace(words=["你", "我", "喜欢", "猫"], word_log_probs=[-1.0, -2.0, -4.0, -8.0])
+    assert [_of_last(scored, letters) for letters in (1, 2, 3, 4, 5)] == [-8, -12, -12, -14, -15]
 
 
 def test_a_run_does_not_differ_from_itself() -> None:

@@ -17,7 +17,7 @@ from seq2seq_lab.analysis.interventions import intervene
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
 from seq2seq_lab.analysis.tracing import _whole_word
-from seq2seq_lab.data.tokenizers import EOS, SOS, BpeTokenizer
+from seq2seq_lab.data.tokenizers import EOS, SOS, BpeTokenizer, CharTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.search.trace import count_numbers
 
@@ -154,6 +154,14 @@ def test_a_word_of_a_prefix_is_cut_by_the_tokenizer() -> None:
         assert traced.best.text.startswith("le roi ")
         assert traced.best.ranks[0] > 1
     assert [token.kind for token in run.trace(SENTENCE, "zzz").prefix] == ["unknown"]
+
+
+def test_a_word_after_others_begins_with_a_space_of_characters() -> None:
+    tokenizer = CharTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+    tokenizer.train(["le chat dort"])
+    given = replace(demo().trace(SENTENCE).given, tokenizer=tokenizer)
+    assert tokenizer.decode(given.ids(["le", "chat"])) == "le chat"
+    assert tokenizer.decode(given.ids([*tokenizer.encode(["le "])[0], "chat"])) == "le chat"
 
 
 def test_an_empty_output_has_one_step() -> None:
@@ -301,6 +309,7 @@ def test_a_change_continues_where_the_first_search_was(
     ):
         steps[0] = 0
         traced = run.trace(SENTENCE, change=change, before=before, check=count)
+        assert traced.given.model.unchanged is None
         assert search != GREEDY or steps[0] == max(node.step for node in traced.tree) - known
         assert traced.best.log_probs[:known] == before.best.log_probs[:known]
         assert (traced.best.attention[:known] == before.best.attention[:known]).all()

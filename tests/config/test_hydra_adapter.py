@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ def test_values_of_a_second_folder_are_found(tmp_path: Path) -> None:
     with hydra_adapter.initialized(CONF_DIR, tmp_path):
         assert hydra_adapter.find_config_loader() is not None
         assert hydra.compose("config", ["attention=mine"]).attention._target_ == "my_module.Mine"
+
+
+def test_threads_compose_one_after_the_other() -> None:
+    def initialize(number: int) -> int:
+        for _ in range(20):
+            with hydra_adapter.initialized(CONF_DIR, None):
+                assert hydra_adapter.find_config_loader() is not None
+        return number
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(initialize, range(4))] == [0, 1, 2, 3]
 
 
 def test_the_state_of_a_program_around_this_one_is_restored(tmp_path: Path) -> None:

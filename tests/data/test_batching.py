@@ -154,6 +154,14 @@ def test_steps_of_tokens_are_well_filled() -> None:
     assert int((text.target.lengths - 1).sum()) / (200 * len(plan)) > 0.9
 
 
+def test_a_step_with_much_more_input_than_units_has_several_batches() -> None:
+    text = text_of([[5] * 98] * 120, [[7]] * 120)  # 100 source tokens, 2 target tokens
+    plan = plan_epoch(text, 100, "tokens", seed=1, epoch=0)
+    assert [sum(map(len, step)) for step in plan].count(50) == 2
+    assert max(len(batch) for step in plan for batch in step) == 4  # MOST_INPUT times 100 source tokens
+    check_cover(text, [batch for step in plan for batch in step])
+
+
 @every_unit
 def test_a_sentence_longer_than_a_step_is_a_step(unit: Unit) -> None:
     text = text_of([[5], [5], [5, 6], [5, 6]], [[7] * 50, [7], [7], [7] * 50])

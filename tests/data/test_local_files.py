@@ -131,6 +131,14 @@ def test_files_of_every_kind_are_read(
     assert pairs(tmp_path / name, content, **changes) == PAIRS
 
 
+def test_a_quotation_with_a_comma_in_many_lines_is_no_quoting(tmp_path: Path) -> None:
+    lines = [(f"第{i}行", f"แถว{i}") for i in range(300)]
+    lines[150] = ('"3,000米"', "3,000")
+    lines[280:] = [('"战争"是书', "ห")] * 20
+    content = "".join("\t".join(pair) + "\n" for pair in lines).encode()
+    assert pairs(tmp_path / "a.tsv", content) == lines
+
+
 def tar(folder: Path) -> bytes:
     (folder / "inside").write_text(TABLE, "utf-8")
     with tarfile.open(folder / "x.tar.gz", "w:gz") as archive:

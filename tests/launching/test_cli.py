@@ -103,6 +103,15 @@ class MyAttention(Attention):
         ("model=cho attention=additive", ["model=cho", "attention=…", "model=bahdanau"]),
         ("decoder=plain", ["decoder=plain", "attention=…", "decoder=luong"]),
         ("model=vanilla trainer.monitor=val/aer", ["trainer.monitor=val/aer", "model=attn"]),
+        ("task.r_drop=5 model.dropout=0", ["task.r_drop=5", "model.dropout"]),
+        (
+            "model=transformer model.reverse_source=true",
+            ["reverse_source", "TransformerEncoder", "encoder=rnn"],
+        ),
+        (
+            "experiment=dialogue readout=pointer tokenizer.joint=true",
+            ["PointerReadout", "encoder.outputs=words"],
+        ),
         ("attention=dot", ["attention=dot", "192", "384", "model.hidden_size=384"]),
         ("model.tied_embeddings=all", ["model.tied_embeddings=all", "tokenizer.joint=true"]),
         ("dataset=multi30k dataset.source=xx", ["dataset.source=xx", "de, en, fr"]),

@@ -9,19 +9,21 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import command_line
 import pytest
 import torch
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict, read_write
 from rewriting import rewrite
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
 from seq2seq_lab import run
 from seq2seq_lab.config import compose, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.run_folder import RUN_FORMAT, read_result
 from seq2seq_lab.config.schema import Device
@@ -358,6 +360,22 @@ def test_a_job_without_a_sound_checkpoint_is_refused_and_the_others_run(
     unfinished = said.err.partition("Jobs without a result:\n")[2]
     assert f"{folders[0].name}: failed: UserError" in unfinished
     assert f"{folders[2].name}: damaged" in unfinished
+
+
+@pytest.mark.parametrize(
+    ("monitor", "wanted", "other"),
+    [("null", "maximize", "minimize"), ("val/loss_teacher_forced", "minimize", "maximize")],
+)
+def test_a_search_for_the_worst_value_is_refused(monitor: str, wanted: str, other: str) -> None:
+    for direction in (wanted, SimpleNamespace(name=wanted), other, None):
+        composed = compose_run((f"trainer.monitor={monitor}",))
+        with read_write(composed.node), open_dict(composed.node):
+            composed.node.hydra = {"sweeper": {"direction": getattr(direction, "name", direction)}}
+        if direction == other:
+            with pytest.raises(UserError, match=rf"direction={other} .*direction={wanted}"):
+                study.check_direction(composed)
+        else:
+            study.check_direction(composed)
 
 
 def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path) -> None:

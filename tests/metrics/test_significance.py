@@ -385,6 +385,8 @@ def test_the_number_of_seeds_that_would_decide_a_difference_does() -> None:
     )
     few, none = one.seeds_to_decide(3)
     assert none is None
+    equal = Differences(np.zeros(1), np.zeros((1, 3)), np.array([[2.0, 2.0, 999.0]]), np.zeros(1))
+    assert equal.seeds_to_decide(3) == [None]
     assert few is not None
     # The deviations are √(0.25 · 3); a power of 0.8 at the level 0.05 / 3.
     for seeds, enough in ((few, True), (few * 2 // 3, False)):

@@ -51,6 +51,11 @@ def test_members_that_attend_to_different_positions_have_no_mean_weights() -> No
     turns = small_model(small_config("hierarchical", "luong", "additive")).double().eval()
     ensemble, given = Ensemble([member(1), turns]), batch_of([[5, EOS, 6], [7, 8]], [[4, 5], [6]])
     state, source = ensemble.start(given)
+    assert not ensemble.attends
+    assert ensemble.unroll(given.inputs_BT, state, source)[1] is None
+    assert ensemble.step(given.inputs_BT[:, 0], state, source)[2] is None
+    turns.encoder.output_per_token = True  # as encoders of images, whose numbers of regions differ
+    assert ensemble.attends
     assert ensemble.unroll(given.inputs_BT, state, source, with_weights=False)[1] is None
     assert ensemble.step(given.inputs_BT[:, 0], state, source, with_weights=False)[2] is None
     with pytest.raises(UserError, match="attention weights"):

@@ -330,6 +330,7 @@ def test_a_contrast_of_a_language_model_is_of_the_word_after_the_beginning(tmp_p
     against = traced.steps[0].top[1].id
     explained = run.attribute("", traced.best.text, ["occlusion"], against).as_json()
     assert len(explained["scores"]["occlusion"]) == 2 + len(traced.best.tokens)
+    assert not Opened("run", run).examples["rows"]  # their inputs would be the ungrammatical sentences
     with serving(Studio([Opened("run", run)])) as own:
         body = {"run": 0, "sentence": sentence, "search": "greedy", "size": 1, "step": 0, "against": against}
         found = answer(own, "contrast", **body, method="occlusion")

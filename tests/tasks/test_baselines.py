@@ -19,7 +19,7 @@ from seq2seq_lab import evaluate
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.dialogue import Dialogue
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, spaced
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.bleu import Bleu
@@ -29,6 +29,7 @@ from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.tasks.classification.baselines import fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import LabelledTokens
+from seq2seq_lab.tasks.language_model import task as language_model_task
 from seq2seq_lab.tasks.language_model.ngrams import FALLBACK, KneserNey, discounts
 from seq2seq_lab.tasks.parts import build_dataset
 
@@ -116,6 +117,24 @@ def test_an_n_gram_model_has_the_probabilities_of_its_formula(order: int, seed: 
             )
         )
     assert model.nats(Ragged.of(held_out)) == pytest.approx(expected)
+
+
+def test_a_baseline_of_many_texts_has_a_sample() -> None:
+    texts = Ragged.of([[5] * 8] * 10)
+    index, name = spaced(texts, most=50)
+    assert (index.tolist(), name) == ([0, 2, 4, 6, 8], ", of 5 training texts")
+    assert spaced(texts, most=100)[1] == ""
+    assert len(spaced(Ragged.of([]))[0]) == 0
+
+
+def test_a_trigram_model_of_too_many_types_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language_model_task, "MOST_NGRAMS", 5000)
+    settings = ("task=language_model", "model.hidden_size=8", "dataset.max_depth=2", *SMALL, *MACHINE)
+    result = run(tmp_path / "run", *settings)
+    found = {name.split("/")[1] for name in result if name.startswith("baseline/")}
+    assert found == {"unigram"}
 
 
 @pytest.mark.parametrize("order", [1, 3])

@@ -315,6 +315,8 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("decoder=luong", "decoder="),
         ("pooling=null", "pooling"),
         ("task.r_drop=5.0", "task.r_drop"),
+        ("model.share_layers=true", "model.share_layers=true"),
+        ("model.tied_embeddings=target", "model.tied_embeddings=target"),
         ("pooling=attention attention=none", "pooling=attention"),
         ("pooling=last attention=additive", "pooling=last"),
         ("dataset=grammar", "task=classification"),
@@ -403,3 +405,7 @@ def test_its_trace_has_one_row(sentiment: Path, run: Path) -> None:
         assert loaded.attribute("a good film", methods=["grad_norm"]).tokens == [best.text]
     with pytest.raises(UserError, match="no search"):
         loaded.trace("a good film", "good")
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    assert loaded.trace(decomposed).as_json() == loaded.trace(composed).as_json()
+    assert loaded.question(decomposed).line == composed
+    assert not {"sos", "eos"} & set(loaded.trace("a film").best.margins)

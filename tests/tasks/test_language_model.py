@@ -32,7 +32,7 @@ from seq2seq_lab.config.run_folder import write_covered
 from seq2seq_lab.config.schema import flat_keys, plain
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_distance, by_phenomenon
@@ -403,6 +403,15 @@ def test_the_carried_perplexity_equals_one_pass_over_the_whole_text(
     assert evaluation.carried_nats(opened.model, tokens, opened.compute) == pytest.approx(nats_N, rel=1e-4)
 
 
+def test_the_signature_is_the_share_of_unknown_tokens(run: Path) -> None:
+    task = api.load(run).task
+    ids = [token for row in task.vocabulary.tokenizer.encode(task.corpus.test.lines) for token in row]
+    tokens = len(ids) + len(task.corpus.test.lines)  # their ends
+    assert 0 < ids.count(UNK) < tokens
+    found = result_of(run)["test/perplexity_per_word_signature"]
+    assert found == f"unk:{ids.count(UNK) / tokens:.2%}"
+
+
 def test_metrics_of_known_probabilities() -> None:
     outputs = LanguageModelOutputs(
         nats=np.array([2.0, 4.0, 1.0]),
@@ -423,6 +432,8 @@ def test_metrics_of_known_probabilities() -> None:
             "loss": 7 / 12,
         }
     )
+    signatures = {metric.signature(replace(outputs, unknown=0.012)) for metric in LANGUAGE_MODEL_METRICS}
+    assert signatures == {"unk:1.20%", None}  # minimal pairs have none
     assert by_phenomenon(outputs) == {"x": [0], "y": [1]}
     assert by_distance(outputs) is None
     assert by_distance(replace(outputs, distances=[4, None, 30])) == {"3–4": [0], "9 or more": [2]}

@@ -38,8 +38,10 @@ from seq2seq_lab.tasks.masked_language_model.evaluation import (
     MaskedText,
     TaggedTypes,
     are_parts_of_speech,
+    examples_of,
 )
 from seq2seq_lab.tasks.parts import build_task
+from seq2seq_lab.tasks.splits import TextSplit
 from seq2seq_lab.tasks.tagging.data import IGNORED
 
 MACHINE = ("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1")
@@ -212,6 +214,16 @@ def test_masks_are_those_of_a_loop_over_texts() -> None:
         assert found.tokens.tokens[start:end].tolist() == read
         positions, labels = found.of_words(row)
         assert (positions.tolist(), labels.tolist()) == (places, [ids[i] for i in places])
+
+
+def test_test_sets_with_other_masks_are_not_the_same() -> None:
+    tokens = Ragged.unframed(lambda lines: [*lines], [[*range(4, 24)]] * 5, "")  # type: ignore[arg-type, return-value]
+
+    def examples(share: float) -> str:
+        masked = mask(tokens, Masking(share=share, masked=0.8, random=0.1), 24, seed=3, epoch=0)
+        return examples_of(TextSplit("test", Sentences(["a b"] * 5), masked))  # type: ignore[arg-type]
+
+    assert examples(0.15) == examples(0.15) != examples(0.5)
 
 
 def test_masks_are_drawn_for_one_block_of_texts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

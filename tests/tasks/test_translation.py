@@ -383,6 +383,9 @@ def test_every_head_of_a_transformer_has_an_alignment_error(
     layers = [f"layer_{layer}{reading}" for layer in (1, 2) for reading in ("", "_read")]
     assert best_rows(values) == min(layers, key=lambda name: values[f"val/aer_{name}"])
     assert not any("_layer_" in name for name in evaluate().values)
+    assert "val/aer_soft" not in evaluate().values
+    evaluate.also = ["aer_soft"]  # as with trainer.monitor=val/aer_soft
+    assert evaluate().values["val/aer_soft"] == values["val/aer_soft"]
 
 
 def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import tokenizers
 
 from seq2seq_lab.data.corpus import UNKNOWN
-from seq2seq_lab.data.tokenizers.base import UNK, Tokenizer, name_of, tokenizer_class
+from seq2seq_lab.data.tokenizers.base import SPECIALS, UNK, Tokenizer, name_of, tokenizer_class
 from seq2seq_lab.data.tokenizers.vocabulary import VocabularyTokenizer
 from seq2seq_lab.errors import UserError
 
@@ -67,7 +67,10 @@ class CopyingTokenizer(Tokenizer):
 
     def _copied(self, source: str) -> dict[str, int]:
         """Return the ids of the unknown words of a source, as many as can be copied."""
-        words = dict.fromkeys(word for word in self._base._cut(source) if word not in self._base._ids)
+        known, unknown = self._base._ids, SPECIALS[UNK]  # `<unk>` in a text is no word
+        words = dict.fromkeys(
+            word for word in self._base._cut(source) if word not in known and word != unknown
+        )
         return {word: self._base.size + k for k, word in zip(range(self.copied_words), words, strict=False)}
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:

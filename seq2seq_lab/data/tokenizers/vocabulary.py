@@ -46,6 +46,11 @@ class VocabularyTokenizer(Tokenizer):
         self.max_size = max_size
 
     @property
+    def size(self) -> int:
+        """The number of types; also of a vocabulary that is extended by the words of a source."""
+        return len(self._tokens)
+
+    @property
     def types(self) -> Sequence[str]:
         """The token of each id."""
         return tuple(self._tokens)

@@ -53,6 +53,7 @@ class Encoder(nn.Module, ABC):
             `Task.sources`.
         sizes: the sizes that a decoder needs to know.
         embedding_size: size of the encoder's own embeddings; None for an encoder without any.
+        output_per_token: whether the encoder outputs of a text are one per token; false for those of turns.
         needs_final: why a decoder must use the final state, with the remedy, for an error message; None if it need not. See
             `Decoder.check`.
     """
@@ -60,6 +61,7 @@ class Encoder(nn.Module, ABC):
     source: ClassVar[str]
     sizes: EncoderSizes
     embedding_size: int | None = None
+    output_per_token: bool = True
     needs_final: str | None = None
 
     @classmethod

@@ -50,6 +50,7 @@ class HierarchicalEncoder(TokenEncoder):
     ) -> None:
         super().__init__()
         self.outputs = outputs
+        self.output_per_token = outputs != "turns"
         if outputs == "words":
             self.needs_final = (
                 "With encoder.outputs=words only this state depends on the RNN over the turns, which would not be trained. "

@@ -2,7 +2,7 @@
 import { ask, askPage, hasAnswer, readSaved, Refused, watch } from "./ask.js";
 import { showDifference } from "./compare.js";
 import { button, choice, fileOf, keepFocus, numeral, scrolling, signed, table } from "./draw.js";
-import { drawMap } from "./map.js";
+import { drawMap, NAMES } from "./map.js";
 import { showPicker } from "./picker.js";
 import { drawStep, hasPieces, scopeOf, TABS } from "./step.js";
 import { drawTree, treeTable } from "./tree.js";
@@ -118,7 +118,7 @@ function summary() {
     at("summary").textContent = "There is no output.";
     return;
   }
-  at("summary").replaceChildren(isolated(output.text || "(empty)"), " ", element("span", { className: "score", textContent: `log p ${numeral(output.log_prob, 3)}${output.score !== output.log_prob ? `, score of the search ${numeral(output.score, 3)}` : ""}${traced.limit ? `. ${traced.limit}` : ""}` }));
+  at("summary").replaceChildren(isolated(output.text || "(empty)"), " ", element("span", { className: "score", textContent: `log p ${numeral(output.log_prob, 3)}${traced.search && output.score !== output.log_prob ? `, score of the search ${numeral(output.score, 3)}` : ""}${traced.limit ? `. ${traced.limit}` : ""}` }));
   const parts = [];
   if (changed) {
     const row = (name, text, [without, changedTo]) => [name, text, without, changedTo, signed(changedTo - without)];
@@ -188,7 +188,7 @@ function steps() {
 }
 
 function heatmaps() {
-  const place = at("map"), output = best(), words = (byWord ?? hasPieces(traced)) && output?.word_attention && traced.source.word_column_names.length;
+  const place = at("map"), output = best(), words = (byWord ?? hasPieces(traced)) && output?.word_attention?.length && traced.source.word_column_names.length;
   place.replaceChildren();
   delete maps.attention;
   at("attention").hidden = !output?.attention;
@@ -201,7 +201,7 @@ function heatmaps() {
   const margins = words ? Object.fromEntries(Object.entries(output.margins).map(([name, column]) => [name, mean(column)])) : output.margins;
   const starts = words ? outputWords(output).map((one) => one.step) : null;
   place.append(element("div", { className: "bar scale" }, ...(traced.source.word_column_names.length ? [choice([["words", "words"], ["tokens", "tokens"]], words ? "words" : "tokens", (value) => { byWord = value === "words"; heatmaps(); }, "rows and columns")] : []),
-    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? "1. On the right: the sums on <sos>, <eos> and punctuation." : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to change it" })] : [])));
+    element("span", { textContent: "0" }), element("i"), element("span", { textContent: Object.keys(margins).length ? `1. On the right: the sums on ${Object.keys(margins).map((one) => NAMES[one] ?? one).join(", ")}.` : "1" }), ...(live && traced.search && !words ? [element("span", { textContent: "drag a cell of the chosen row to change it" })] : [])));
   maps.attention = drawMap(place, { x: words ? traced.source.word_column_names : traced.source.column_names, y: rows.slice(0, z.length), z, links: words ? wordLinks(traced, gold) : gold, margins, row: words ? wordOf(output, step) : step, pointing: words,
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
@@ -273,7 +273,7 @@ function exports() {
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
   const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "at most 20 lines" })));
   part.ontoggle = () => { if (!several.value) several.value = known(); };
-  at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), copied("copy as command", command)), ...rows, part);
+  at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), ...(runs.some((one) => one.reads === "Image") ? [] : [copied("copy as command", command)])), ...rows, part);
 }
 
 /* ---- start */
@@ -339,7 +339,7 @@ async function start() {
     at("saved").onchange = () => go({ sentence: at("saved").value, step: 0 }, `“${at("saved").value}”`);
   }
   if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
-  await go(first, `“${first.sentence}”`);
+  if (first.sentence || runs[first.run ?? 0].reads === "Beginning") await go(first, `“${first.sentence}”`);
   addEventListener("hashchange", () => {
     const found = readAddress();
     if (found.sentence) go({ other: null, prefix: [], change: null, ...found }, "address");

@@ -1,7 +1,8 @@
 /* The attention weights as a heatmap on a canvas, with the sums of some columns in the margin. */
 import { cut, isRtl, onPoint, point } from "./draw.js";
 
-const LABEL = 120, MARGIN = 44, NAMES = { sos: "<sos>", eos: "<eos>" }, FONT = "12px system-ui, sans-serif";
+export const NAMES = { sos: "<sos>", eos: "<eos>" };
+const LABEL = 120, MARGIN = 44, FONT = "12px system-ui, sans-serif";
 let shown = null, cursor = 0;
 
 /* A color-blind-safe scale of −1 to 1: blue, white, orange. */

@@ -22,8 +22,9 @@ export async function showPicker(container, run, other, go) {
     container.replaceChildren(element("p", { className: "problem", textContent: error.message }));
     return;
   }
-  const outputs = new Map(second?.rows.map((row) => [row[INPUT], row])), { rows } = answer;
-  const gap = (row) => outputs.has(row[INPUT]) ? -Math.abs((row[SCORE] ?? 0) - (outputs.get(row[INPUT])[SCORE] ?? 0)) : Infinity;
+  const byInput = new Map(second?.rows.map((row) => [row[INPUT], row])), { rows } = answer;
+  const twins = new Map(rows.map((row, i) => [row, second?.rows[i]?.[INPUT] === row[INPUT] ? second?.rows[i] : byInput.get(row[INPUT])]));
+  const gap = (row) => twins.get(row) ? -Math.abs((row[SCORE] ?? 0) - (twins.get(row)[SCORE] ?? 0)) : Infinity;
   const has = (column) => rows.some((row) => row[column] !== null);
   const orders = Object.entries(ORDERS).filter(([name]) => !(name === "aer" && !has(AER)) && !(name === "loops" && !has(LOOP)) && !(name === "differ" && !second));
   const phenomena = [...new Set(rows.flatMap((row) => row[PHENOMENA].split(",").map((one) => one.trim()).filter(Boolean)))].sort();
@@ -38,7 +39,7 @@ export async function showPicker(container, run, other, go) {
     const heads = ["sentence", "output", ...(second ? ["output of the second run"] : []), "score", ...(has(AER) ? ["AER"] : []), "words"];
     list.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads.map(head))),
       element("tbody", {}, ...found.slice(0, SHOWN).map((row) => {
-        const cells = [row[OUTPUT], ...(second ? [outputs.get(row[INPUT])?.[OUTPUT] ?? "–"] : []), row[SCORE], ...(has(AER) ? [row[AER]] : []), row[WORDS]];
+        const cells = [row[OUTPUT], ...(second ? [twins.get(row)?.[OUTPUT] ?? "–"] : []), row[SCORE], ...(has(AER) ? [row[AER]] : []), row[WORDS]];
         return element("tr", {}, element("td", { dir: "auto" }, button(row[INPUT], () => go(row[INPUT]))),
           ...cells.map((cell) => typeof cell === "number" ? element("td", { className: "number", textContent: numeral(cell) }) : element("td", { dir: "auto", textContent: cell ?? "–" })));
       }))));

@@ -46,6 +46,7 @@ from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.losses import check_r_drop
 from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
@@ -135,6 +136,7 @@ class CaptionTask(Task):
                 f"encoder: {type(model.encoder).__name__} encodes {model.encoder.source}, and the data set has {source}. "
                 f"Choose encoder={ENCODERS.get(source, '…')}, or another data set."
             )
+        check_r_drop(self.settings.r_drop, model)
         pointing = self.monitor in [f"val/{metric.name}" for metric in POINTING_METRICS]
         penalty = self.doubly_stochastic
         for setting, needs_attention in (

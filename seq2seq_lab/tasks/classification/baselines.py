@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.ragged import Ragged, spaced
 from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.tasks.classification.data import LabelledTokens
@@ -36,17 +36,19 @@ class NaiveBayes:
         model: the fitted `MultinomialNB`.
         order: the greatest n.
         smoothing: the number added to each count.
+        of_some: the end of its name, with the number of texts that it is fitted to; empty for all training texts.
     """
 
     vectorizer: Any
     model: Any
     order: int
     smoothing: float
+    of_some: str
 
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return f"naive Bayes of 1- to {self.order}-grams of tokens, α = {self.smoothing:g}"
+        return f"naive Bayes of 1- to {self.order}-grams of tokens, α = {self.smoothing:g}{self.of_some}"
 
     def probabilities(self, tokens: Ragged, classes: int) -> Array:
         """Return the probabilities of the classes of N texts, NC; a class without a training text has 0."""
@@ -70,16 +72,18 @@ def fit_naive_bayes(train: LabelledTokens, validation: LabelledTokens) -> NaiveB
             "No naive Bayes baseline: scikit-learn is not installed. pip install 'seq2seq_lab[baselines]'"
         )
         return None
+    index, of_some = spaced(train.tokens)
+    labels, texts = train.labels[index].numpy(), documents(train.tokens.select(index))
     best, best_accuracy = None, -1.0
     for order in progress(range(1, MAX_ORDER + 1), "Fitting naive Bayes", MAX_ORDER):
         vectorizer = CountVectorizer(token_pattern=r"\S+", lowercase=False, ngram_range=(1, order))
-        counts = vectorizer.fit_transform(documents(train.tokens))
+        counts = vectorizer.fit_transform(texts)
         held_out = vectorizer.transform(documents(validation.tokens))
         before = best_accuracy
         for smoothing in SMOOTHING:
-            model = MultinomialNB(alpha=smoothing).fit(counts, train.labels.numpy())
+            model = MultinomialNB(alpha=smoothing).fit(counts, labels)
             if (accuracy := model.score(held_out, validation.labels.numpy())) > best_accuracy:
-                best, best_accuracy = NaiveBayes(vectorizer, model, order, smoothing), accuracy
+                best, best_accuracy = NaiveBayes(vectorizer, model, order, smoothing, of_some), accuracy
         if best_accuracy == before:
             break
     return best

@@ -14,6 +14,7 @@ from seq2seq_lab.analysis.questions import Question, ask_class
 from seq2seq_lab.analysis.search_input import text_source
 from seq2seq_lab.analysis.traced import Alternative, Token, Traced, TracedOutput, TracedSource, TracedStep
 from seq2seq_lab.analysis.tracing import TOP, attention_fields
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
@@ -60,6 +61,7 @@ class LoadedClassifier(Loaded):
         """See `Loaded.question`; the target is not used."""
         self._refuse_separate()
         self.check_input(source, "source", self.longest_input)
+        source = composed(source)
         tokens = Ragged.unframed(self.task.vocabulary.tokenizer.encode, [source], "Tokenizing")
         text = LabelledTokens(tokens, torch.zeros(1, dtype=torch.int64))
         return ask_class(
@@ -96,7 +98,7 @@ class LoadedClassifier(Loaded):
                 f"trace: a classifier has no search, so it takes only a sentence, not {[*arguments, *options]}."
             )
         (best,) = self.predict([sentence])
-        source, groups = text_source(sentence, self.task.vocabulary.tokenizer, "tokens")
+        source, groups = text_source(composed(sentence), self.task.vocabulary.tokenizer, "tokens")
         return traced_classes(
             best, self.task_name, source, groups=groups, classes=self.task.vocabulary.classes, top=top
         )

@@ -12,7 +12,7 @@ from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
-from seq2seq_lab.data.tokenizers import SOS, Tokenizer
+from seq2seq_lab.data.tokenizers import SOS, UNK, Tokenizer
 from seq2seq_lab.metrics.base import Array, digest
 from seq2seq_lab.metrics.language_model import AGREEMENT, CARRIED, MINIMAL_PAIRS
 from seq2seq_lab.metrics.measurement import Measurement
@@ -55,6 +55,7 @@ class LanguageModelOutputs:
     wrong_nats: Array
     distances: Sequence[int | None] = ()
     carried_nats: Array | None = None
+    unknown: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -175,14 +176,16 @@ class ScoredSentences:
         """
         wrong_nats = wrong_nats.copy()
         wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
+        tokens = self.split.tokens
         return LanguageModelOutputs(
             nats=nats,
-            tokens=self.split.tokens.units.numpy().astype(np.float64),
+            tokens=tokens.units.numpy().astype(np.float64),
             lines=self.split.text.lines,
             phenomena=self._phenomena,
             wrong_nats=wrong_nats,
             distances=self.split.text.distances or (),
             carried_nats=carried_nats,
+            unknown=float((tokens.tokens.tokens == UNK).sum() / tokens.units.sum()),
         )
 
 

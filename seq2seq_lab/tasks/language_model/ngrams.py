@@ -9,6 +9,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.metrics.base import Array
 
 Keys = npt.NDArray[np.int64]
+MOST_NGRAMS = 2**63 - 1  # the key of an n-gram is an int64
 FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])  # discounts of KenLM's `--discount_fallback`
 
 
@@ -59,7 +60,7 @@ class KneserNey:
     """
 
     def __init__(self, order: int, types: int, predicted: int, sentences: Ragged) -> None:
-        assert types**order < 2**63, "the key of an n-gram is an int64"
+        assert types**order <= MOST_NGRAMS
         self.types, self.predicted = types, predicted
         self._orders: list[_Order] = []
         grams_G = np.zeros(0, np.int64)

@@ -14,6 +14,7 @@ from seq2seq_lab.config.schema import Slot
 from seq2seq_lab.config.slots import locate
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
+from seq2seq_lab.data.ragged import spaced
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in
@@ -40,7 +41,7 @@ from seq2seq_lab.tasks.language_model.evaluation import (
     ScoredSentences,
 )
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
-from seq2seq_lab.tasks.language_model.ngrams import KneserNey
+from seq2seq_lab.tasks.language_model.ngrams import MOST_NGRAMS, KneserNey
 from seq2seq_lab.tasks.language_model.report import end_report, validation_report
 from seq2seq_lab.tasks.losses import cross_entropy
 from seq2seq_lab.tasks.report import Report
@@ -206,9 +207,16 @@ class LanguageModelTask(SentenceTask):
     def baselines(self, split: LanguageModelSplit) -> Iterator[Baseline]:
         """Yield the results of n-gram models of the tokens that the model reads; see `KneserNey`."""
         tokenizer, sentences = self.vocabulary.tokenizer, ScoredSentences(split, self.vocabulary.tokenizer)
+        index, of_some = spaced(self.tokens["train"])
+        train = self.tokens["train"].select(index) if of_some else self.tokens["train"]
         for name, order in NGRAMS.items():
+            if tokenizer.size**order > MOST_NGRAMS:
+                log.info(
+                    "No %s baseline: the vocabulary of %s types is too large.", name, f"{tokenizer.size:,}"
+                )
+                continue
             # <pad> and <sos> are never predicted.
-            model = KneserNey(order, tokenizer.size, tokenizer.size - 2, self.tokens["train"])
+            model = KneserNey(order, tokenizer.size, tokenizer.size - 2, train)
             wrong_nats_N = np.full(len(split.text), np.nan)
             if sentences.paired:
                 wrong_nats_N[[*sentences.paired]] = model.nats(sentences.wrong.tokens)
@@ -221,7 +229,7 @@ class LanguageModelTask(SentenceTask):
                 groupings=self.groupings,
                 final=True,
             )
-            yield Baseline(name, f"{name} model of tokens", measurement)
+            yield Baseline(name, f"{name} model of tokens{of_some}", measurement)
 
     def report(
         self, split: LanguageModelSplit, evaluation: LanguageModelEvaluation, step: int | None

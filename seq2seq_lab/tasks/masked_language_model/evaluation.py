@@ -36,6 +36,12 @@ MaskedSplit = TextSplit[Sentences, MaskedTokens]
 FUNCTION_CLASSES = frozenset(("ADP", "AUX", "CCONJ", "DET", "INTJ", "PART", "PRON", "SCONJ", "SYM", "X"))
 
 
+def examples_of(split: MaskedSplit) -> str:
+    """Identify the texts and their masked words; see `Measurement.examples`."""
+    masked = [[part.tolist() for part in split.tokens.of_words(i)] for i in range(len(split.text))]
+    return digest(zip(split.text.lines, masked, strict=True))
+
+
 def are_parts_of_speech(classes: Collection[str]) -> bool:
     """Return whether tags begin with a part of speech of Universal Dependencies, up to the first dot."""
     return {name.split(".")[0] for name in classes} <= CONTENT_CLASSES | FUNCTION_CLASSES | {"PUNCT"}
@@ -177,7 +183,7 @@ class MaskedEvaluator(SplitEvaluator[MaskedText]):
         **measured: Any,
     ) -> None:
         plan = plan_evaluation(split.tokens, batch_size)
-        super().__init__(model, split, compute, plan=plan, examples=digest(split.text.lines), **measured)
+        super().__init__(model, split, compute, plan=plan, examples=examples_of(split), **measured)
         self.types, self.candidates = types, candidates
         self._batches = MaskedBatches(split.tokens, compute.device)
 

@@ -19,7 +19,7 @@ from seq2seq_lab.data.ragged import Ragged, fitting
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.masked_language_model import LOSSES, MASKED_METRICS, NEXT_SENTENCE
 from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.masked_language_model import MaskedLanguageModel
@@ -46,6 +46,7 @@ from seq2seq_lab.tasks.masked_language_model.evaluation import (
     MaskedSplit,
     TaggedTypes,
     are_parts_of_speech,
+    examples_of,
 )
 from seq2seq_lab.tasks.masked_language_model.loaded import LoadedMaskedLanguageModel
 from seq2seq_lab.tasks.masked_language_model.report import MaskedReport
@@ -267,7 +268,7 @@ class MaskedLanguageModelTask(SentenceTask):
             (*MASKED_METRICS, *LOSSES),
             outputs,
             clusters=np.arange(len(labels)),
-            examples=digest(split.text.lines),
+            examples=examples_of(split),
             final=True,
         )
         yield Baseline("most_frequent", "most frequent word", measurement)

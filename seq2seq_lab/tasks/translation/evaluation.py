@@ -23,6 +23,7 @@ from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
+    AER_SOFT,
     AlignmentErrorRate,
     Counts,
     Link,
@@ -252,7 +253,7 @@ class TranslationEvaluator(DecodingEvaluator):
             "read": self._gold.counts(index, read(weights)),
             "copied": self._gold.copied_counts(index, weights),
         }
-        if final:
+        if final or AER_SOFT.name in self.also:
             counts["soft"] = self._gold.soft_counts(index, weights)
         if final and self._heads:
             with evaluation_context(batch, self.compute.precision, self.compute.device):

@@ -36,6 +36,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, EvaluationData, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.losses import check_r_drop
 from seq2seq_lab.tasks.report import Heatmaps, Report
 from seq2seq_lab.tasks.settings import TranslationSettings
 from seq2seq_lab.tasks.splits import evaluation_splits, spread
@@ -149,6 +150,7 @@ class TranslationTask(Task):
             raise UserError(
                 f"trainer.monitor={self.monitor} needs a model with attention. Choose another metric, or model=attn."
             )
+        check_r_drop(self.settings.r_drop, model)
         if self.settings.coverage_loss and not model.attends:
             raise UserError(
                 f"task.coverage_loss={self.settings.coverage_loss} needs a model with attention. Set it to 0, or choose "

@@ -36,6 +36,16 @@ def test_unknown_words_of_a_source_are_numbered() -> None:
     assert made.encode_outputs(["Bob met Eve Kim Zoe"], [SOURCE]) == [[bob, ids[1], UNK, UNK, zoe]]
     assert [*made.for_source(SOURCE).encode([SOURCE])[0]] == ids
     assert made.encode(["Bob met Zoe"]) == [[zoe, ids[1], bob]]  # of another source
+    assert made.for_source(SOURCE).size == made.size
+
+
+def test_the_sign_of_unknown_words_is_no_word_to_copy() -> None:
+    made = copying()
+    zoe, bob = made.size - 2, made.size - 1
+    line = "<unk> met Zoe and Bob"
+    (ids,) = made.encode([line])
+    assert [ids[i] for i in (0, 2, 4)] == [UNK, zoe, bob]
+    assert made.encode_outputs(["<unk> saw Zoe"], [line])[0][::2] == [UNK, zoe]
 
 
 def test_an_output_is_text_with_the_words_of_its_source() -> None:
