@@ -99,6 +99,8 @@ function draw() {
   at("undo").disabled = now <= 0;
   at("redo").disabled = now >= versions.length - 1;
   summary();
+  at("words-table").replaceChildren(wordsTable(traced));
+  at("tree-table").replaceChildren(treeTable(traced));
   views();
   historyList();
   compare(version);
@@ -142,10 +144,8 @@ function marked() {
 
 function views() {
   drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
-  at("words-table").replaceChildren(wordsTable(traced));
   at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in the steps of “Move attention”." : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
   drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
-  at("tree-table").replaceChildren(treeTable(traced));
   steps();
   heatmaps();
 }
