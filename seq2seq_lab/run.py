@@ -302,7 +302,8 @@ def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | N
                 patience,
             )
         else:
-            log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
+            key = "max_steps" if trainer.total == trainer.settings.max_steps else "max_epochs"
+            log.info("The training is complete. To train a finished run longer, set trainer.%s=N.", key)
         return result
     if trainer.state.best != origin.checkpoint.name:  # which has just been checked
         trainer.checkpoints.replace_lost_best(trainer.state)

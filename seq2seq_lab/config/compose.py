@@ -171,6 +171,8 @@ def compose(settings: Sequence[str]) -> DictConfig:
         raise UserError(explain(error, overrides)) from error
     except yaml.YAMLError as error:
         raise UserError(f"A configuration file is not valid YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"A configuration file is not in UTF-8: {error}. Save it as UTF-8.") from error
 
 
 def compose_job(settings: Sequence[str]) -> Composed:

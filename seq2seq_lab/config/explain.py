@@ -40,7 +40,8 @@ EXTRA_NOTES = {
 
 def explain(error: Exception, overrides: Sequence[Override]) -> str:
     """Return an error message for what Hydra or OmegaConf raised for these overrides."""
-    first_line = str(error).splitlines()[0]
+    # The parser raises errors without a text, with the text in their cause.
+    first_line = (str(error) or str(error.__cause__ or "") or type(error).__name__).splitlines()[0]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, value = error.missing_cfg_file.rpartition("/")
         if (extra := EXTRAS.get(f"{group}={value}")) is not None:
@@ -75,6 +76,9 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     file = first_line.split(": ")[0]  # if it is set in a file, Hydra's first line begins with it
     if not given and key == "_target_":
         return f"{file}: `_target_` is not a setting of the whole run. Remove the line `# @package _global_`."
+    if key == "experiment" and isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        name = file.partition("'")[2].rstrip("'")
+        return f"{name}.yaml sets keys of the whole run. Make `# @package _global_` its first line."
     if not given and key in configuration.groups() and reason.startswith("Cannot assign"):
         return (
             f"{file}: {key} is a group, and its settings are keys. To choose its value, write "

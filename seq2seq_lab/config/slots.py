@@ -103,8 +103,10 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     hints = {key: parameter.annotation for key, parameter in parameters.items()}
     for key, value in settings.items():
         if key not in allowed:
+            users = " or ".join(f"{name}={other}" for other in values_with(name, key))
+            near = f" It is a setting of {users}." if users else did_you_mean(key, allowed)
             raise UserError(
-                f"{name}.{key}={value}: {slot['_target_']} has no such setting.{did_you_mean(key, allowed)} "
+                f"{name}.{key}={value}: {slot['_target_']} has no such setting.{near} "
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
         if not fits(value, hints[key]):

@@ -222,11 +222,15 @@ class Parallel:
                     key, texts.values(), f"give dataset.{key}=FILE or more training pairs"
                 )
             if not part:
-                origin = f"dataset.{key}={self._files().get(key)}, dataset.hub={self.hub}"
-                raise UserError(
-                    f"{origin}: {key} has no pairs with dataset.on_bad_pair={self.on_bad_pair} and "
-                    f"dataset.max_tokens={self.max_tokens}. Give more pairs, or change these."
+                origin = (
+                    f"dataset.{key}={file}" if (file := self._files().get(key)) else f"dataset.hub={self.hub}"
                 )
+                limits = [
+                    *(["dataset.on_bad_pair=drop"] if self.on_bad_pair == "drop" else []),
+                    *([f"dataset.max_tokens={self.max_tokens}"] if self.max_tokens else []),
+                ]
+                given = f" with {' and '.join(limits)}. Give more pairs, or change this." if limits else "."
+                raise UserError(f"{origin}: {key} has no pairs{given}")
 
     def _drop_repeats(
         self, texts: Mapping[str, ParallelText], counts: Counter[str]

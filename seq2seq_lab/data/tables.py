@@ -22,9 +22,7 @@ Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
 Cells = Sequence[str] | Mapping[str, object]
 Rows = Iterator[tuple[str, Cells, str]]  # location, cells by column index or name, problem
 
-COLUMNS_REMEDY = (
-    "Choose two with dataset.columns=[NAME,NAME]. With null they are dataset.source and dataset.target."
-)
+COLUMNS_REMEDY = "Choose two with dataset.columns=[NAME,NAME]."
 COLUMN_REMEDY = (
     "Set dataset.column to one of them, or to a number from 1 for a table without a line of names."
 )
@@ -76,7 +74,13 @@ class Reader:
     as_written: bool = False
 
     def form(self, key: str, file: str) -> str:
-        """Return the format of a file. Raises `UserError` for an unknown suffix, or a delimiter that cannot be used."""
+        """Return the format of a file.
+
+        Raises:
+            UserError: a folder, an unknown suffix, or a delimiter that cannot be used.
+        """
+        if Path(file).is_dir():
+            raise UserError(f"{key}={file} is a folder. Give a file.")
         form, suffix = str(self.format), plain_suffix(file)
         if form == "auto":
             if suffix not in SUFFIXES:
@@ -269,7 +273,7 @@ def _has_quoting(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether tab-separated cells are quoted as Excel and pandas do it: only where necessary, or all of them."""
     cells = [cell for row in rows for cell in row]
     quoted = [cell for cell in cells if len(cell) > 1 and _QUOTED.fullmatch(cell)]
-    if len(quoted) < sum('"' in cell for cell in cells):
+    if not quoted or len(quoted) < sum('"' in cell for cell in cells):
         return False
     doubled = any('""' in cell[1:-1] for cell in quoted)
     # Excel also quotes the cells with commas. One such cell in many lines may be a quotation in a language without commas.

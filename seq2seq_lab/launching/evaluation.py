@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,12 @@ def score(
     splits = [*([data.validation] if validation else []), *data.tests]
     if not splits:
         raise UserError("The data set has no test set. Give --validation, or another data set.")
+    evaluated = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "evaluations"
+    if ranks.main:
+        parent = evaluated if output is None else Path(output).parent
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=parent):  # an error of the disk before the work
+            pass
     # Which metrics and groups there are depends on what a split has.
     evaluations, metrics, groupings = [], dict[str, Metric](), dict[str, Grouping]()
     for split in splits:
@@ -86,8 +93,7 @@ def score(
     declared = Declarations.of([*metrics.values()], [*groupings.values()], task.primary)
     if not ranks.main:
         return run.folder, {}
-    parent = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "evaluations"
-    folder = make_numbered_folder(parent) if output is None else Path(output)
+    folder = make_numbered_folder(evaluated) if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, origin)
     run_report.warn_of_values([evaluation for _, evaluation in evaluations], set())

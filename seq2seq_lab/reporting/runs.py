@@ -33,7 +33,8 @@ from seq2seq_lab.reporting.naming import (
 from seq2seq_lab.reporting.score_tables import read_statistics
 from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
-ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
+COMPONENTS = "custom components"
+ASPECTS = ("code", COMPONENTS, "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Run:
         return {
             "data": record["data"]["fingerprint"][:7],
             "code": ", ".join(code),
-            "custom components": ", ".join(components) or "none",
+            COMPONENTS: ", ".join(components) or "none",
             "precision": record["test_precision"],
             "overrides": shlex.join(renamed_settings(record["overrides"])) or "none"
             if "overrides" in record
@@ -354,9 +355,11 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
     scored = [run for run in runs if run.signature(metric)]  # a run of another task has none
     for name, value_of in values_of.items():
         runs_of = _runs_by(runs if name in ASPECTS else scored, value_of)
+        if name == COMPONENTS:
+            runs_of.pop("none", None)  # such as those of the program's own attention, in the same comparison
         if len(runs_of) > 1:
             values = "; ".join(f"{value} in {_named_runs(runs)}" for value, runs in runs_of.items())
-            warnings.append(f"warning: {name} differs: {values}")
+            warnings.append(f"warning: {name} {'differ' if name == COMPONENTS else 'differs'}: {values}")
     for group in groups:
         for seed, same in _runs_by(group.runs, lambda run: run.seed).items():
             if len(same) > 1:

@@ -139,6 +139,15 @@ def test_a_quotation_with_a_comma_in_many_lines_is_no_quoting(tmp_path: Path) ->
     assert pairs(tmp_path / "a.tsv", content) == lines
 
 
+def test_an_empty_file_and_a_folder_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match=r"a\.tsv: train has no pairs\.$"):
+        pairs(tmp_path / "a.tsv", b"")
+    assert "quotation" not in caplog.text
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder is a folder"):
+        dataset(tmp_path / "folder").load()
+
+
 def tar(folder: Path) -> bytes:
     (folder / "inside").write_text(TABLE, "utf-8")
     with tarfile.open(folder / "x.tar.gz", "w:gz") as archive:

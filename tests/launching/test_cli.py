@@ -262,6 +262,22 @@ def test_errors_in_a_file_name_the_file(
     assert_refused(program, f"--config-dir={tmp_path} experiment=mine", *said)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"trainer:\n  max_steps: 3\n", ["experiment/mine.yaml", "# @package _global_"]),
+        (b"# @package _global_\ntrainer:\n  max_epochs: ${seed\n", ["trainer.max_epochs"]),
+        ("# @package _global_\n".encode("utf-16"), ["UTF-8"]),
+    ],
+)
+def test_a_file_without_its_first_line_and_files_that_cannot_be_read_are_refused(
+    program: Program, tmp_path: Path, content: bytes, said: list[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_bytes(content)
+    assert_refused(program, f"--config-dir={tmp_path} experiment=mine", *said)
+
+
 def test_a_module_the_user_trusts(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

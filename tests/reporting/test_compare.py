@@ -691,13 +691,17 @@ def test_differing_code_precision_and_machine_are_warned_of(
         "components": {"my_attention.py": "f" * 64},
     }
     change(tmp_path / "2" / "result.json", provenance=other)
+    main([str(tmp_path)])
+    assert "custom components" not in capsys.readouterr().out  # only one of the runs has some
+    own = recorded() | {"components": {"my_attention.py": "e" * 64}}
+    change(tmp_path / "1" / "result.json", provenance=own)
     main([str(tmp_path), "--csv", str(tmp_path / "t.csv"), "--html", str(tmp_path / "t.html")])
     printed = capsys.readouterr().out
     shown = (tmp_path / "t.html").read_text()
     one, two = (tmp_path / "1", tmp_path / "2")
     for warning in (
         f"warning: code differs: ccccccc, source bbbbbbb in {one}; ccccccc, source eeeeeee in {two}",
-        f"warning: custom components differs: none in {one}; my_attention.py fffffff in {two}",
+        f"warning: custom components differ: my_attention.py eeeeeee in {one}; my_attention.py fffffff in {two}",
         f"warning: precision differs: fp32 in {one}; bf16 in {two}",
         f"warning: machine differs: EPYC, 2 threads, torch 2.13.0 in {one}; EPYC, 2 threads, torch 2.14.0 in {two}",
     ):

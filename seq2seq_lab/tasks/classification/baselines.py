@@ -48,7 +48,8 @@ class NaiveBayes:
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return f"naive Bayes of 1- to {self.order}-grams of tokens, α = {self.smoothing:g}{self.of_some}"
+        grams = "tokens" if self.order == 1 else f"1- to {self.order}-grams of tokens"
+        return f"naive Bayes of {grams}, α = {self.smoothing:g}{self.of_some}"
 
     def probabilities(self, tokens: Ragged, classes: int) -> Array:
         """Return the probabilities of the classes of N texts, NC; a class without a training text has 0."""
