@@ -67,7 +67,7 @@ class CopyingTokenizer(Tokenizer):
 
     def _copied(self, source: str) -> dict[str, int]:
         """Return the ids of the unknown words of a source, as many as can be copied."""
-        known, unknown = self._base._ids, SPECIALS[UNK]  # `<unk>` in a text is no word
+        known, unknown = self._base._ids, SPECIALS[UNK]  # `<unk>` in a text is not a word
         words = dict.fromkeys(
             word for word in self._base._cut(source) if word not in known and word != unknown
         )
