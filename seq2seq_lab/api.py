@@ -187,9 +187,8 @@ def compare(
         return with_distances(table, baseline, partial(load, config_dir=config_dir), counted)
 
 
-_ONE_AT_A_TIME = (
-    threading.Lock()
-)  # the folder of extensions is that of the process, and the studio has threads
+_ONE_AT_A_TIME = threading.Lock()
+"""The folder of extensions is that of the process, and the studio has threads."""
 
 
 @cache

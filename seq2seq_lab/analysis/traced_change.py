@@ -56,9 +56,8 @@ def trace_changed(before: Traced, change: Change, maps: bool = False, top: int =
     found, record = search_copies(changed, copies, prefix, top, beginning=reached.beginning)
     same_top = before.record is not None and before.record.top == top
     known = before.steps[: len(reached.tokens)] if same_top else []
-    alone = replace(
-        changed, model=replace(changed.model, unchanged=None)
-    )  # for the alternatives of its steps
+    # The alternatives of a step are other batches than the two copies.
+    alone = replace(changed, model=replace(changed.model, unchanged=None))
     after = traced(alone, found[0], record, prefix=prefix, maps=maps, known=known)
     original, original_steps = before.best, before.steps
     if copies == 2:

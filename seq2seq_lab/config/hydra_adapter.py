@@ -211,7 +211,8 @@ def _assign(node: DictConfig, overrides: Sequence[Override], keys: Sequence[Over
     section.runtime.cwd = str(Path.cwd())
 
 
-_ONE_AT_A_TIME = threading.RLock()  # Hydra's state is that of the process, and the studio has threads
+_ONE_AT_A_TIME = threading.RLock()
+"""Hydra's state is that of the process, and the studio has threads."""
 
 
 @contextmanager

@@ -6,13 +6,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.config.schema import Config, TiedEmbeddings
+from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import part
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import TokenEncoder
-from seq2seq_lab.models.parts import KINDS, check_reverse_source
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_dropout, has_source_table
@@ -176,17 +175,8 @@ def build_tagger(config: Config, vocabulary: int, classes: int) -> Tagger:
 
 
 def build_encoder(config: Config) -> TokenEncoder:
-    """Return the encoder of a model of texts, which have one vocabulary.
-
-    Raises:
-        UserError: a setting has no effect on a model without a decoder.
-    """
+    """Return the encoder of a model of texts, which have one vocabulary."""
     check_tables(config, joint=True)
-    check_reverse_source(config)
-    if config.model.share_layers:
-        raise UserError(
-            "model.share_layers=true is not allowed: this model has no decoder. Set model.share_layers=false."
-        )
     encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=config.model.embedding_size)
     return encoder
 
@@ -209,16 +199,8 @@ def assemble(
             without a readout.
         tied: whether the output weights are the embeddings.
         parts: further modules, by name.
-
-    Raises:
-        UserError: `model.tied_embeddings` ties tables that the model does not have.
     """
     sizes, source = config.model, config.embedding.source
-    if sizes.tied_embeddings is not TiedEmbeddings.none and not tied:
-        raise UserError(
-            f"model.tied_embeddings={sizes.tied_embeddings.value} is not allowed: the outputs of this model are not tokens. "
-            f"Set model.tied_embeddings=none."
-        )
     size = encoder.embedding_size or sizes.embedding_size
     embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
     if readout_sizes is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config.inheritance import GROUPS
-from seq2seq_lab.config.schema import TASK_GROUPS, Config, MonitorMode
+from seq2seq_lab.config.schema import TASK_GROUPS, Config, MonitorMode, TiedEmbeddings
 from seq2seq_lab.config.slots import Kind, Part, check_slot, locate, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -240,7 +240,30 @@ def build_metrics(config: Config) -> list[Metric]:
 
 def check_model(config: Config) -> None:
     """Refuse settings of the task that cannot be combined, before any data is read; see `Task.check`."""
+    _refuse_unused(config)
     built = build_task(config)
     Declarations.of(built.metrics, built.groupings, built.primary)
     monitored(config, built)
     built.check()
+
+
+def _refuse_unused(config: Config) -> None:
+    """Refuse settings of the model that have no effect on it. A run that has them can still be opened.
+
+    Raises:
+        UserError: names the setting and the remedy.
+    """
+    model, slot = config.model, config.encoder
+    if slot is not None and model.reverse_source and "reverse" not in slot:
+        raise UserError(
+            f"model.reverse_source=true has no effect on encoder={locate('encoder', slot, KINDS).__name__}. Choose "
+            f"encoder=rnn, lstm or gru, or set model.reverse_source=false."
+        )
+    if config.decoder is None and model.share_layers:
+        raise UserError(
+            "model.share_layers=true has no effect on a model without a decoder. Set model.share_layers=false."
+        )
+    if config.decoder is None and model.tied_embeddings is TiedEmbeddings.target:
+        raise UserError(
+            "model.tied_embeddings=target has no effect on a model without a decoder. Set model.tied_embeddings=none."
+        )
