@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from seq2seq_lab.data.headers import check_columns, check_first_rows
-from seq2seq_lab.data.local_files import compose, plain_suffix, read_lines
+from seq2seq_lab.data.local_files import compose, list_folder, plain_suffix, read_lines
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.text import find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -22,7 +22,8 @@ Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
 Cells = Sequence[str] | Mapping[str, object]
 Rows = Iterator[tuple[str, Cells, str]]  # location, cells by column index or name, problem
 
-COLUMNS_REMEDY = "Choose two with dataset.columns=[NAME,NAME]."
+CHOOSE = "Choose two with dataset.columns=[NAME,NAME]."
+COLUMNS_REMEDY = f"{CHOOSE} With null they are dataset.source and dataset.target."
 COLUMN_REMEDY = (
     "Set dataset.column to one of them, or to a number from 1 for a table without a line of names."
 )
@@ -79,10 +80,10 @@ class Reader:
         Raises:
             UserError: a folder, an unknown suffix, or a delimiter that cannot be used.
         """
-        if Path(file).is_dir():
-            raise UserError(f"{key}={file} is a folder. Give a file.")
         form, suffix = str(self.format), plain_suffix(file)
         if form == "auto":
+            if Path(file).is_dir():
+                raise UserError(f"{key}={file} is a folder; {list_folder(Path(file))}. Give a file.")
             if suffix not in SUFFIXES:
                 raise UserError(
                     f"{key}={file}: the suffix {suffix!r} is not one of {', '.join(SUFFIXES)} (or compressed, such as .gz)."
@@ -296,7 +297,7 @@ def _table_pairs(
         location, header, wrong = next(rows, (str(path), [], ""))
         if wrong:
             raise UserError(f"{location}: {wrong}. With {_setting(names)} the first line must be the names.")
-        check_columns(location, names, list(header), _remedy(names))
+        check_columns(location, names, list(header), COLUMN_REMEDY if len(names) == 1 else CHOOSE)
         wanted, width = [list(header).index(name) for name in names], len(header)
     else:
         first = [*itertools.islice(rows, _FIRST)]

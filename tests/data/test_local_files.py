@@ -144,7 +144,7 @@ def test_an_empty_file_and_a_folder_are_refused(tmp_path: Path, caplog: pytest.L
         pairs(tmp_path / "a.tsv", b"")
     assert "quotation" not in caplog.text
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match="folder is a folder"):
+    with pytest.raises(UserError, match="folder is a folder; "):
         dataset(tmp_path / "folder").load()
 
 

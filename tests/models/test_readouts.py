@@ -173,7 +173,7 @@ def test_a_source_with_fewer_outputs_than_tokens_is_refused() -> None:
             outputs_BSM=one_each(*given).outputs_BSM[:, 1:], lengths=[5, 3, 6]
         )
     )
-    with pytest.raises(UserError, match=r"readout=PointerReadout.*encoder=\w+ has fewer outputs"):
+    with pytest.raises(UserError, match=r"readout=PointerReadout.*encoder=\w+ has other outputs"):
         model.start(batch)
 
 
