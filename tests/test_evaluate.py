@@ -470,3 +470,13 @@ def test_ensembles(
     error = capsys.readouterr().err
     assert str(stranger.folder) in error
     assert str(run.folder) in error
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = seq2seq_lab.load("demo")
+    monkeypatch.setattr(type(run.task), "evaluator", lambda *given, **named: pytest.fail("it is scored"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        run.evaluate(output=tmp_path / "file" / "scores")

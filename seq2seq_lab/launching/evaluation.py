@@ -80,7 +80,7 @@ def score(
     if ranks.main:
         parent = evaluated if output is None else Path(output).parent
         parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=parent):  # an error of the disk before the work
+        with tempfile.TemporaryFile(dir=parent):  # raises before the work if the folder cannot be written
             pass
     # Which metrics and groups there are depends on what a split has.
     evaluations, metrics, groupings = [], dict[str, Metric](), dict[str, Grouping]()

@@ -50,7 +50,7 @@ class Ensemble(nn.Module):
 
     @property
     def attends(self) -> bool:
-        """Whether a member returns attention weights, and all that do attend to the same positions of a source."""
+        """Whether there are members with attention, all of them to the same positions of a source."""
         positions = {member.encoder.output_per_token for member in self.members if member.attends}
         return len(positions) == 1
 
