@@ -3,7 +3,7 @@
 import argparse
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 
 from seq2seq_lab.config.hydra_adapter import find_config_loader, make_argument_parser
-from seq2seq_lab.config.schema import group_values, groups
+from seq2seq_lab.config.schema import Config, file_keys, group_values, groups
 from seq2seq_lab.config.secrets import MASK, URL_CREDENTIALS, mask_secrets
 from seq2seq_lab.config.upgrade import RENAMED, renamed_settings
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -58,9 +58,10 @@ def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
 def explain_unknown_option(option: str) -> str:
     """Return an error message for an option that does not exist; most of them are settings with dashes."""
     key, _, value = option.lstrip("-").partition("=")
-    near = did_you_mean(f"--{key}", OPTIONS)
-    if key.partition(".")[0].replace("-", "_") in groups():
-        near = f" Settings have no dashes: write {key.replace('-', '_')}={value or 'VALUE'}."
+    key = key.replace("-", "_")
+    near = did_you_mean(option.partition("=")[0], OPTIONS)
+    if key.partition(".")[0] in {*groups(), *Config.__dataclass_fields__}:
+        near = f" Settings have no dashes: write {key}={value or 'VALUE'}."
     return f"{option} is not an option.{near} Options: {', '.join(OPTIONS)}."
 
 
@@ -133,10 +134,21 @@ def check_choice(override: Override) -> None:
         return  # each metric has a separate key, so Hydra does not merge them
     if override.is_add():
         raise UserError(f"{override.input_line}: {group} already has a value. Leave out the + to change it.")
-    if not override.is_delete() and not isinstance(override.value(), str):
+    value = override.value()
+    if not override.is_delete() and not isinstance(value, str):
+        near = [f"{group}={choice} {group}.{key}={value}" for choice, key in only_floats(group)]
+        meant = f" Did you mean {near[0]}?" if near and type(value) in (int, float) else ""
         raise UserError(
-            f"{override.input_line} is not allowed: choose one {group}. Allowed: {', '.join(group_values(group))}."
+            f"{override.input_line} is not allowed: choose one {group}.{meant} Allowed: {', '.join(group_values(group))}."
         )
+
+
+def only_floats(group: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a group with one setting that is a number, and its key, if it is a float."""
+    for choice in group_values(group):
+        numbers = [key for key, value in file_keys(group, choice).items() if type(value) in (int, float)]
+        if len(numbers) == 1 and type(file_keys(group, choice)[numbers[0]]) is float:
+            yield choice, numbers[0]
 
 
 def mask_overrides(lines: Sequence[str]) -> list[str]:

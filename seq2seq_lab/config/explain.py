@@ -201,6 +201,8 @@ def suggest_key(key: str, known: Sequence[str]) -> str:
         return f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
     if key.startswith("hydra"):
         return did_you_mean(key, known)
+    if section and name in configuration.groups():
+        return f" Did you mean the group {name!r}, without {section}?"
     own = [one for one in known if not one.startswith("hydra.")]
     same = [one for one in own if one.rpartition(".")[2] == name]
     if same and section not in configuration.groups():
@@ -211,6 +213,8 @@ def suggest_key(key: str, known: Sequence[str]) -> str:
             return f" Did you mean {one}?"
     if not section and (near := did_you_mean(key, configuration.groups())):
         return near
+    if values := settings_of_values(key):
+        return f" Did you mean {' or '.join(values)}?"
     beside = [one.rpartition(".")[2] for one in own if one.rpartition(".")[0] == section]
     if names := nearest(name, beside):
         return f" Did you mean {' or '.join(repr(f'{section}.{one}'.strip('.')) for one in names)}?"
@@ -219,3 +223,13 @@ def suggest_key(key: str, known: Sequence[str]) -> str:
     last_parts = {one.rpartition(".")[2]: one for one in reversed(own)}
     elsewhere = nearest(name, last_parts, SIMILAR_ELSEWHERE)
     return f" Did you mean {last_parts[elsewhere[0]]!r}?" if elsewhere else ""
+
+
+def settings_of_values(key: str) -> list[str]:
+    """Return the choice and the setting that a key such as `beam_size` stands for, as `search=beam search.size=…`."""
+    return [
+        f"{group}={choice} {group}.{rest}=…"
+        for group in configuration.groups()
+        for choice in configuration.group_values(group)
+        if (rest := key.removeprefix(f"{choice}_")) != key and rest in configuration.file_keys(group, choice)
+    ]

@@ -31,6 +31,7 @@ MISTAKES = {
     "precision=bf16": "trainer.precision",
     "max_depth=2": "dataset.max_depth",
     "bidirectional=true": "encoder.bidirectional",
+    "beam_size=5": "search=beam search.size=…",
     # keys of a section
     "metric.novel_ngrams.order=3": "metric=novel_ngrams",
     "attention.additive.size=3": None,
@@ -49,6 +50,7 @@ MISTAKES = {
     "search.beam=5": "search.size, a setting of search=beam",
     "search.size=5": "a setting of search=beam",
     "trainer.tags=[a]": None,
+    "model.attention=dot": "the group 'attention', without model",
     "wandb.project=x": None,
     # values of groups
     "optimizer=AdamW": "'adamw'",
@@ -69,6 +71,9 @@ MISTAKES = {
     "experiment=luong": "'luong2015' or 'luong2015_feeding'",
     "experiment=vaswani2017": None,
     "readout=pointr": "'pointer'",
+    # numbers for groups
+    "teacher_forcing=0.5": "teacher_forcing=constant teacher_forcing.ratio=0.5",
+    "decoder=2": None,
     # values of another group
     "model=lstm": "encoder=lstm",
     "model=GRU": "encoder=gru",
@@ -111,6 +116,15 @@ def test_a_setting_of_an_experiment_has_no_prefix(
     assert error.startswith("error: experiment.seed=1:")
     assert "write seed=1." in error
     assert "Did you mean" not in error
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [("--seed", "seed=VALUE"), ("--seed=3", "seed=3"), ("--trainer.max-epochs=3", "trainer.max_epochs=3")],
+)
+def test_a_setting_has_no_dashes(option: str, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run("logger=none", option) == 2
+    assert f"Settings have no dashes: write {setting}." in capsys.readouterr().err
 
 
 def test_a_value_that_the_shell_has_split_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
