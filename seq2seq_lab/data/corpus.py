@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from seq2seq_lab.config.schema import file_keys, origin, values_with
+from seq2seq_lab.config.slots import imported
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.errors import UserError
 
@@ -293,12 +295,26 @@ def check_corpus(dataset: Dataset, kind: type, task: str) -> None:
 
 def corpus_type(dataset: Dataset) -> type | None:
     """Return the type of the corpus of a data set: its `corpus_type` or the annotation of `load`; None without them."""
-    found = getattr(dataset, "corpus_type", inspect.get_annotations(type(dataset).load).get("return"))
+    found = getattr(dataset, "corpus_type", _loaded_type(type(dataset)))
     return found if isinstance(found, type) else None
 
 
+def _loaded_type(dataset: type[Dataset]) -> Any:
+    return inspect.get_annotations(dataset.load).get("return")
+
+
 def _other_corpus(dataset: Dataset, found: type, kind: type, task: str) -> UserError:
+    known = ", ".join(f"dataset={name}" for name in data_sets_of(kind))
     return UserError(
         f"The data set {type(dataset).__name__} has a corpus of type {found.__name__}, but task={task} uses a "
-        f"{kind.__name__}. Choose another data set or another task."
+        f"{kind.__name__}. Choose another task, or another data set: {known}."
     )
+
+
+def data_sets_of(kind: type) -> list[str]:
+    """Return the values of `dataset` in conf/ with a corpus of this type, without those that include another value."""
+    names = [name for name in values_with("dataset", "_target_") if origin("dataset", name) == name]
+    loaded = {
+        name: _loaded_type(imported("dataset", file_keys("dataset", name)["_target_"])) for name in names
+    }
+    return [name for name, found in loaded.items() if isinstance(found, type) and issubclass(found, kind)]

@@ -280,7 +280,8 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     record["choices"] = upgraded_choices(record.get("choices", {}))
     recorded.check_config(config, record["choices"])
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    settings = {EXPERIMENT: record["choices"].get(EXPERIMENT, NOT_CHOSEN)}
+    experiment = record["choices"].get(EXPERIMENT, NOT_CHOSEN)
+    settings = {} if experiment == NOT_CHOSEN else {EXPERIMENT: experiment}
     settings |= {k: text_of(v) for k, v in flat_keys(config, record["choices"]).items()}
     if "search" in record["choices"]:
         settings["search"] = canonical("search", record["choices"]["search"])

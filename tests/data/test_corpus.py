@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from seq2seq_lab.data.corpus import Corpus, Gold, OneTestCorpus, ParallelText, load_corpus
+from seq2seq_lab.data.questions import QuestionCorpus
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.errors import UserError
 
@@ -61,3 +62,11 @@ def test_an_invalid_corpus_is_refused_when_it_is_loaded(load: Callable[[], Any],
 def test_a_valid_corpus_is_accepted() -> None:
     found = corpus(pairs(gold=[gold(possible={(1, 0)}, target_subjects=((0, 1),))] * 3))
     assert load_corpus(Custom(lambda: found), Corpus, "translation") is found
+
+
+def test_a_corpus_of_another_type_is_refused_with_the_data_sets_of_the_task() -> None:
+    found = corpus(pairs())
+    with pytest.raises(UserError, match=r"another data set: dataset=questions\.$"):
+        load_corpus(Custom(lambda: found), QuestionCorpus, "span")
+    with pytest.raises(UserError, match=r"dataset=grammar, .*dataset=parallel,"):
+        load_corpus(Custom(list), Corpus, "translation")

@@ -94,6 +94,12 @@ def test_runs_with_equal_settings_are_one_group_whoever_set_them(tmp_path: Path)
     assert other.varies["trainer.max_epochs"] == "2"
 
 
+def test_a_run_without_an_experiment_has_a_dash(tmp_path: Path) -> None:
+    lines = [[], ["experiment=luong2015", "dataset.path=a"]]
+    groups = group_runs([make_run(tmp_path / str(i), line) for i, line in enumerate(lines)])
+    assert [group.varies["experiment"] for group in groups] == ["–", "luong2015"]
+
+
 def test_a_default_of_other_code_is_named(tmp_path: Path) -> None:
     old = make_run(tmp_path / "1", [], source="old", config={"task.batch_size": 7})
     new = make_run(tmp_path / "2", ["attention=multiplicative"])
