@@ -110,7 +110,7 @@ def check_pairs(sources: object, targets: object) -> None:
         UserError: names the argument, or the lengths.
     """
     for name, given in (("sources", sources), ("targets", targets)):
-        require_list("forced", "texts", given, name)
+        require_list(name, "texts", given, name)
     for name, given, kinds in (("sources", sources, (str, Path)), ("targets", targets, (str,))):
         texts = isinstance(given, Sequence) and all(isinstance(one, kinds) for one in given)
         require(texts, name, repr(given), "a list of texts")
@@ -118,5 +118,5 @@ def check_pairs(sources: object, targets: object) -> None:
     assert isinstance(targets, Sequence)
     if len(sources) != len(targets):
         raise UserError(
-            f"forced: {len(sources):,} sources and {len(targets):,} targets. Give one target for each source."
+            f"{len(sources):,} sources and {len(targets):,} targets are given. Give one target for each source."
         )

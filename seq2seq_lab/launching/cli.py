@@ -2,10 +2,13 @@
 
 import argparse
 import gc
+import io
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -38,6 +41,7 @@ from seq2seq_lab.streams import optional_output
 
 RESUME = "resume="
 AUTO = "resume=auto"
+HELP_WIDTH = 80  # columns
 
 
 def main() -> None:
@@ -99,6 +103,12 @@ def run_command(arguments: Sequence[str]) -> None:
             options = [argument for argument in arguments if argument not in line.overrides]
             # Hydra's parser needs the settings together.
             full = [*options, *request.inherited, *line.overrides]
+            if line.help:
+                # Hydra exits after its help.
+                with redirect_stdout(io.StringIO()) as shown, suppress(SystemExit):
+                    run_hydra(full, print)
+                print("\n".join(map(wrapped, shown.getvalue().rstrip().splitlines())))
+                return
             if shows_only:
                 run_hydra(full, print)
                 return
@@ -118,6 +128,11 @@ def run_command(arguments: Sequence[str]) -> None:
             from seq2seq_lab.launching.launch import leave
 
             leave()
+
+
+def wrapped(line: str) -> str:
+    """Break a line of the help, which Hydra does not, before the width of a terminal."""
+    return textwrap.fill(line, HELP_WIDTH, subsequent_indent="  ") if line else line
 
 
 def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:

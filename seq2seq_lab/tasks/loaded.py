@@ -15,7 +15,7 @@ from seq2seq_lab.analysis.score import ScoredText, score
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.errors import UserError, did_you_mean, require_list
+from seq2seq_lab.errors import UserError, did_you_mean, require, require_list
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.notebook import html_table, preformatted
@@ -316,10 +316,15 @@ class Loaded(OneInput):
         """Return inputs as they would be read from a file, in Unicode NFC; paths are returned as they are.
 
         Raises:
-            UserError: there is a single input where a list of inputs is expected.
+            UserError: there is a single input where a list of inputs is expected, or an input that is not a text.
         """
         require_list("predict", "texts" if self.reads == "lines" else "files", inputs)
-        return [composed(one) for one in inputs] if self.reads == "lines" else [*inputs]
+        found = [*inputs]
+        if self.reads != "lines":
+            return found
+        for index, one in enumerate(found):
+            require(isinstance(one, str), f"inputs[{index}]", repr(one), "a text")
+        return [composed(one) for one in found]
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """Return the arguments of `nbest` that follow from the options of `python -m seq2seq_lab.predict`.

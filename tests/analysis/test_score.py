@@ -180,8 +180,13 @@ def test_an_empty_text_has_only_its_end() -> None:
 def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(UserError, match=r"2 sources and 1 targets"):
         demo().score(SOURCES[:2], TARGETS[:1])
-    with pytest.raises(UserError, match=r"not one text"):
-        demo().score(SOURCES[0], TARGETS[:1])
+    with pytest.raises(UserError, match=r"^targets takes a list of texts, not one text"):
+        demo().score(SOURCES[:1], TARGETS[0])
+
+
+def test_an_input_that_is_not_a_text_is_refused() -> None:
+    with pytest.raises(UserError, match=r"inputs\[1\]=nan is not allowed"):
+        demo().predict([SOURCES[0], float("nan")])
 
 
 def files(folder: Path, sources: list[str], targets: list[str]) -> list[str]:

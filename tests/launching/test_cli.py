@@ -585,6 +585,7 @@ def test_the_console_script_is_the_same_program(tmp_path: Path) -> None:
     ]
     assert shown[0] == shown[1]
     assert "scaled_dot" in shown[0]
+    assert max(map(len, shown[0].splitlines())) <= 80
     for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"]):
         ended = subprocess.run(
             [*command, "--nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
