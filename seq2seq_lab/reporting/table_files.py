@@ -99,7 +99,7 @@ class LatexOptions:
 
 
 def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
-    """Return the table for a paper (booktabs).
+    """Return the table for a paper (booktabs), with the warnings about its runs as comments.
 
     The metric of the best line of each test set is in bold face, and that of each line that is not significantly worse.
 
@@ -149,7 +149,12 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
         )
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []
-    return "\n".join([*tabular, *(f"\n{_latex(text)}" for text in below), ""])
+    comments = [
+        f"% {' '.join(text.split())}"
+        for text in table.warnings
+        if text.removeprefix("warning: ") not in confounded(table.groups)
+    ]
+    return "\n".join([*tabular, *(f"\n{_latex(text)}" for text in below), *comments, ""])
 
 
 def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:

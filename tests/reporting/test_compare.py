@@ -743,6 +743,7 @@ def test_signatures_are_shown_and_compared(tmp_path: Path) -> None:
     found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
     (warning,) = found.warnings
     assert warning.startswith("warning: signature of bleu differs: nrefs:1|version:2.4.0 in")
+    assert table_files.as_latex(found).splitlines()[-1] == f"% {warning}"
     assert signature not in comparison.note(found)
 
 
