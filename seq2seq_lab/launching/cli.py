@@ -108,7 +108,7 @@ def run_command(arguments: Sequence[str]) -> None:
                 with redirect_stdout(io.StringIO()) as shown, suppress(SystemExit):
                     run_hydra(full, print)
                 print("\n".join(map(wrapped, shown.getvalue().rstrip().splitlines())))
-                return
+                sys.exit(0)
             if shows_only:
                 run_hydra(full, print)
                 return

@@ -299,16 +299,16 @@ def test_help_lists_every_group_and_value(program: Program, tmp_path: Path) -> N
     status, out, _ = program("--help")
     assert status == 0
     for group in groups():
-        line = next(line for line in out.splitlines() if line.strip().startswith(f"{group}:"))
-        assert set(group_values(group)) == set(re.split(r"[:,\s]+", line.strip())[1:])
-    assert len(out.splitlines()) <= 45
+        (values,) = re.findall(rf"^{group}: (.*(?:\n  .*)*)", out, re.MULTILINE)
+        assert set(group_values(group)) == set(re.split(r"[,\s]+", values))
+    assert len(out.splitlines()) <= 80
     assert "resume=" in out
     assert list(tmp_path.iterdir()) == []
 
 
 def test_every_command_in_the_help_composes(program: Program) -> None:
     _, out, _ = program("--help")
-    commands = re.findall(r"^ +python -m seq2seq_lab(?: (.*?))?(?: {2,}.*)$", out, re.MULTILINE)
+    commands = re.findall(r"^ +python -m seq2seq_lab(?: (.*))?$", out, re.MULTILINE)
     assert len(commands) > 5
     for command in commands:
         if "resume=" not in command:
