@@ -110,7 +110,9 @@ class WandbTracker(Logger):
     def _sync_line(self) -> str:
         # A run that was resumed offline has several folders with one run id.
         records = sorted(self._record.parent.glob(f"*run-*-{self.run_id}")) or [self._record]
-        return f"wandb sync {' '.join(shlex.quote(str(record)) for record in records)}"
+        # Without the option, `wandb sync` skips the records of a run that was online.
+        option = "" if all(record.name.startswith("offline-") for record in records) else "--include-online "
+        return f"wandb sync {option}{' '.join(shlex.quote(str(record)) for record in records)}"
 
     def declare_metrics(self, directions: Mapping[str, str]) -> None:
         """Make the summary of each metric of validation its best value."""

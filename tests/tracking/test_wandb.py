@@ -359,7 +359,7 @@ def test_a_service_that_disappears_does_not_stop_the_run(
     tracker.finish(0)
     assert time.monotonic() - start < 5
     (message,) = _warnings(caplog)
-    assert f"`wandb sync {tmp_path}/wandb/run-" in message
+    assert f"`wandb sync --include-online {tmp_path}/wandb/run-" in message
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
