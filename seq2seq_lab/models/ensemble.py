@@ -23,13 +23,20 @@ class MemberStates:
         return replace(self, members=tuple(state.select(index_N) for state in self.members))
 
 
+@dataclass(frozen=True, slots=True)
 class MemberSources(MemberStates):
-    """The source as encoded by each member."""
+    """The source as encoded by each member.
+
+    Attributes:
+        attending: the index of the first member with attention; 0 if there is none.
+    """
+
+    attending: int
 
     @property
     def lengths_B(self) -> Tensor:
-        """See `Source`."""
-        lengths_B: Tensor = self.members[0].lengths_B
+        """The number of positions of each source that the members attend to; see `Source`."""
+        lengths_B: Tensor = self.members[self.attending].lengths_B
         return lengths_B
 
 
@@ -69,7 +76,8 @@ class Ensemble(nn.Module):
         """See `Seq2Seq.start`."""
         started = [member.start(batch) for member in self.members]
         states, sources = zip(*started, strict=True)
-        return MemberStates(states), MemberSources(sources)
+        attending = next((i for i, member in enumerate(self.members) if member.attends), 0)
+        return MemberStates(states), MemberSources(sources, attending)
 
     def step(
         self, token_N: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True

@@ -64,6 +64,19 @@ def test_members_that_attend_to_different_positions_have_no_mean_weights() -> No
         ensemble.step(given.inputs_BT[:, 0], state, source)
 
 
+def test_positions_are_those_of_the_members_that_attend() -> None:
+    turns = small_model(small_config("hierarchical", "plain", "none")).double().eval()
+    given = batch_of([[5, EOS, 6], [7, 8]], [[4, 5], [6]])
+    lengths = []
+    for members in ([turns, member(1)], [member(1), turns]):
+        state, source = Ensemble(members).start(given)
+        lengths.append(source.select(torch.tensor([1, 0])).lengths_B.tolist())
+        _, _, weights_BS = Ensemble(members).step(given.inputs_BT[:, 0], state, source)
+        assert weights_BS is not None
+        assert weights_BS.shape[1] == max(lengths[-1])
+    assert lengths[0] == lengths[1] == [*given.source_lengths][::-1]
+
+
 @pytest.mark.parametrize(
     "search",
     [
