@@ -8,6 +8,7 @@ with which token t was predicted.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,12 +46,13 @@ class Units:
         """Return the units of a text with tokens of these spans, `before` tokens (0, or 1: `<sos>`), and `<eos>` after it.
 
         A token continues the unit of the one before it if both are in one word (`data.words.words`), nothing is between
-        them, and they meet at letters or digits: "l'" and "homme" are two units.
+        them, and they meet at letters or digits: "l'" and "homme" are two units. The bytes of one letter, which have its
+        span, are in one unit, and a token without a character is in the unit of the next one.
         """
         starts = {start for start, _ in words(line)}
-        first = [
-            i == 0 or start in starts or not _continues(line, spans[i - 1], (start, end))
-            for i, (start, end) in enumerate(spans)
+        first = [True] * bool(spans) + [
+            before[0] < before[1] <= span[0] and (span[0] in starts or not _continues(line, before, span))
+            for before, span in pairwise(spans)
         ]
         inner = np.cumsum(first, dtype=np.int64) - 1 + before
         last = int(inner[-1]) + 1 if len(spans) else before

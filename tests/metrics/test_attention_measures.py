@@ -37,6 +37,13 @@ def test_pieces_of_a_word_are_one_unit(line: str, pieces: list[str], expected: l
     assert units(line, spans) == expected
 
 
+def test_the_bytes_of_a_letter_and_a_token_without_a_character_are_no_units() -> None:
+    assert units("naïve", [(0, 2), (2, 3), (2, 3), (3, 5)]) == [0, 1, 1, 1, 1, 2]
+    assert units("猫 a", [(0, 1), (0, 1), (0, 1), (2, 3)]) == [0, 1, 1, 1, 2, 3]
+    assert units("猫犬", [(0, 0), (0, 1), (1, 2), (1, 2)]) == [0, 1, 1, 2, 2, 3]
+    assert Units.of("猫", [(0, 0), (0, 1)], 1).is_word.tolist() == [False, True, False]
+
+
 def slow(weights_TS: np.ndarray, source: Units, target: Units) -> dict[str, float]:
     """The measures of one sentence, by their definitions."""
     rows = [
