@@ -450,7 +450,7 @@ def attribute_pair(
     require_list("attribute", "methods", methods, "methods", split=True)
     require_seed(seed)
     against_T = None if against is None else contrast(question, against)
-    found = attribute(question, methods or methods_of(question), Options(against_T, seed))
+    found = attribute(question, [*methods] or methods_of(question), Options(against_T, seed))
     return Attributed(**attributed_fields(question, against_T), attributions=found)
 
 

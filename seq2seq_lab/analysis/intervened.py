@@ -64,6 +64,7 @@ def intervene_pair(
             attention.
     """
     require_list("intervene", "kinds", kinds, "kinds", split=True)
+    kinds = [*kinds]
     (source,), (target,) = forced.sources, forced.targets
     if forced.source_tokenizer is not None:
         count = len(words(source, forced.source_tokenizer.spans(source)))

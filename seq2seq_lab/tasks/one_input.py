@@ -259,6 +259,7 @@ class OneInput:
             UserError: an unknown kind or scope, or a model without attention.
         """
         require_list("intervene", "scopes", scopes, "scopes", split=True)
+        scopes = [*scopes]
         for scope in scopes:
             require(scope in ("step", "all"), "scopes", scope, "step, all")
         return intervene_pair(self.model, self.forced([source], [target]), kinds, scopes, weights, **options)

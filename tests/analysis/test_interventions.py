@@ -531,3 +531,10 @@ def test_options_without_effect_are_refused(line: str, capsys: pytest.CaptureFix
 
 def test_the_original_weights_are_an_option_of_attention_with_a_state() -> None:
     require_state(demo_with("luong", "coverage").model, ["step", "all"])
+
+
+def test_kinds_scopes_and_methods_may_be_generators() -> None:
+    run = demo()
+    found = run.intervene(SOURCES[0], TARGETS[0], iter(["uniform"]), iter(["step"]))
+    assert [(effect.kind, effect.scope) for effect in found.effects] == [("uniform", "step")]
+    assert [*run.attribute(SOURCES[0], TARGETS[0], iter(["attention"])).attributions] == ["attention"]
