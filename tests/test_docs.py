@@ -118,8 +118,9 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 13
     small = {
-        "dataset.train=300": 'dataset.max_depth=2", "dataset.train=60',
-        'dataset.validation=50", "dataset.test=50': 'dataset.validation=6", "dataset.test=6',
+        "dataset.train=6000": "dataset.train=60",
+        'dataset.validation=200", "dataset.test=200': 'dataset.validation=6", "dataset.test=6',
+        "trainer.max_epochs=6": "trainer.max_epochs=2",
         "dataset.train=200": "dataset.train=40",
     }
     names = execute(with_settings(blocks, small))
