@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -337,8 +338,8 @@ def test_help_lists_the_folders_values(program: Program, folder: Path) -> None:
     located(folder)  # leaves __pycache__ there
     status, out, _ = program("--config-dir", str(folder), "--help")
     assert status == 0
-    (line,) = [line for line in out.splitlines() if line.startswith("attention:")]
-    assert "mine" in line.split(", ")
+    (values,) = re.findall(r"^attention: (.*(?:\n  .*)*)", out, re.MULTILINE)
+    assert "mine" in re.split(r"[,\s]+", values)
     assert "__pycache__" not in out
 
 
