@@ -98,9 +98,9 @@ def published_scores(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
         if runs := runs_of_seeds(lines, score):
             values = [statistics.mean(run.scores[score.name] for run in same) for same in runs.values()]
             here = mean_and_deviation(values, score.form)
-            expected = len(score.cells[0].seeds)
-            left = f" ({len(runs)} of {expected} planned)" if len(runs) < expected else ""
-            rows.append([score.title, score.published, here, f"{', '.join(map(str, runs))}{left}"])
+            seeds, count = ", ".join(map(str, runs)), len(score.cells[0].seeds)
+            seeds += f" ({len(runs)} of {count} planned)" if len(runs) < count else ""
+            rows.append([score.title, score.published, here, seeds])
             of_all = [run for same in runs.values() for run in same]
             commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
             machines = "; ".join(dict.fromkeys(run.machine for run in of_all))

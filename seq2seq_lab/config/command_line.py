@@ -146,8 +146,9 @@ def check_choice(override: Override) -> None:
 def only_floats(group: str) -> Iterator[tuple[str, str]]:
     """Yield the values of a group with one setting that is a number, and its key, if it is a float."""
     for choice in group_values(group):
-        numbers = [key for key, value in file_keys(group, choice).items() if type(value) in (int, float)]
-        if len(numbers) == 1 and type(file_keys(group, choice)[numbers[0]]) is float:
+        settings = file_keys(group, choice)
+        numbers = [key for key, value in settings.items() if type(value) in (int, float)]
+        if len(numbers) == 1 and type(settings[numbers[0]]) is float:
             yield choice, numbers[0]
 
 

@@ -131,7 +131,7 @@ def run_command(arguments: Sequence[str]) -> None:
 
 
 def wrapped(line: str) -> str:
-    """Break a line of the help, which Hydra does not, before the width of a terminal."""
+    """Return a line of Hydra's help in lines of at most `HELP_WIDTH` columns."""
     return textwrap.fill(line, HELP_WIDTH, subsequent_indent="  ") if line else line
 
 

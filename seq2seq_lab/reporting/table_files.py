@@ -133,7 +133,8 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    below = [*legend(table), *confounded(table.groups)]
+    joint = confounded(table.groups)
+    below = [*legend(table), *joint]
     if options.caption is not None:
         bold = (
             f"Bold: the best {table.label} of each test set, and lines of {LEAST_TESTED} or more runs that are not "
@@ -152,7 +153,7 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
     comments = [
         f"% {' '.join(text.split())}"
         for text in table.warnings
-        if text.removeprefix("warning: ") not in confounded(table.groups)
+        if text.removeprefix("warning: ") not in joint
     ]
     return "\n".join([*tabular, *(f"\n{_latex(text)}" for text in below), *comments, ""])
 

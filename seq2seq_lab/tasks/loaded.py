@@ -320,11 +320,11 @@ class Loaded(OneInput):
         """
         require_list("predict", "texts" if self.reads == "lines" else "files", inputs)
         found = [*inputs]
-        if self.reads != "lines":
-            return found
-        for index, one in enumerate(found):
-            require(isinstance(one, str), f"inputs[{index}]", repr(one), "a text")
-        return [composed(one) for one in found]
+        if self.reads == "lines":
+            for index, one in enumerate(found):
+                require(isinstance(one, str), f"inputs[{index}]", repr(one), "a text")
+                found[index] = composed(one)
+        return found
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
         """Return the arguments of `nbest` that follow from the options of `python -m seq2seq_lab.predict`.
