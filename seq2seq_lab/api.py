@@ -18,7 +18,7 @@ from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
-from seq2seq_lab.errors import UserError, require, require_list
+from seq2seq_lab.errors import UserError, require, require_list, storage_errors
 from seq2seq_lab.launching.evaluation import evaluate
 from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.listing import find
@@ -76,7 +76,8 @@ def train(
             target = follow()
         else:
             check_run(composed.config)
-            start_run(composed, target)
+            with storage_errors():
+                start_run(composed, target)
     return load(target, config_dir=config_dir, device=composed.config.trainer.device.value)
 
 

@@ -252,7 +252,7 @@ def require_seed(value: object) -> None:
 
 
 def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:
-    """Raise `UserError` if a function that takes a list is given one text or path, which is not a list of its letters.
+    """Raise `UserError` if a function that takes a list is given something else, such as one text: it is no list of letters.
 
     Args:
         kind: what the list contains, for the message.
@@ -262,6 +262,8 @@ def require_list(function: str, kind: str, given: object, argument: str = "", sp
     if isinstance(given, str | Path):
         meant, name = (str(given).split() if split else [str(given)]), argument and f"{argument}="
         raise UserError(f"{function} takes a list of {kind}, not one text. Write {name}{meant!r}.")
+    if not isinstance(given, Iterable):
+        raise UserError(f"{function} takes a list of {kind}, not {given!r}.")
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

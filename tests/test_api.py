@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -400,9 +401,37 @@ def test_a_checkpoint_or_a_folder_instead_of_a_run_is_answered_with_the_right_ca
     step = run.checkpoint
     with pytest.raises(UserError, match=rf"seq2seq_lab\.load\('.*', checkpoint='{step}'\)"):
         seq2seq_lab.load(run.folder / "checkpoints" / step)
-    for runs in (run, str(run.folder), [run.folder]):
+    for runs in (run, str(run.folder), run.folder, [run.folder], None):
         with pytest.raises(UserError, match=r"ensemble\(\[seq2seq_lab\.load\(FOLDER\)"):
             seq2seq_lab.ensemble(runs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: seq2seq_lab.load(None), "^folder=None"),  # type: ignore[arg-type]
+        (lambda: seq2seq_lab.load(""), "^folder=''"),
+        (lambda: seq2seq_lab.train(None), "^train takes a list of settings, not None"),  # type: ignore[arg-type]
+        (lambda: seq2seq_lab.compare([]), "^folders="),
+        (lambda: seq2seq_lab.load("demo").predict(5), "^predict takes a list of texts, not 5"),
+        (lambda: seq2seq_lab.load("demo").show([]), "^sentences="),
+        (lambda: seq2seq_lab.load("demo").show(None), "^sentences="),
+    ],
+)
+def test_an_argument_of_another_type_is_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+def test_the_folder_of_a_new_run_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file: File exists\. It is a file"):
+        seq2seq_lab.train([*TINY, f"cache_dir={tmp_path}"], folder=tmp_path / "file")
+
+
+def test_an_ensemble_takes_any_iterable_of_runs(run: LoadedTranslation) -> None:
+    both = seq2seq_lab.ensemble(run for _ in range(2))
+    assert both.predict(["the cat sleeps."])[0].text == run.predict(["the cat sleeps."])[0].text
 
 
 SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")

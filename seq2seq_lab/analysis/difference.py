@@ -1,5 +1,6 @@
 """The outputs of two runs for one input, side by side."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,8 +41,10 @@ class Difference(Plain):
         attention: a row for each of `words`, the weights of b minus those of a between this word and the columns
             `Source.word_column_names`, NaN where one output has no word; None if they cannot be compared.
         no_attention: why they cannot be compared, as a sentence; None if they can.
-        parting: where the outputs differ first; None if they have the same words.
-        log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column).
+        parting: where the outputs differ first; None if they have the same words, or if one has the first words of the other
+            and was cut at the length limit.
+        log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column); with `<eos>` if
+            the output ended.
     """
 
     a: Traced
@@ -72,6 +75,12 @@ def difference(
     Raises:
         UserError: runs of different tasks, or an input that a run cannot read.
     """
+    for run in (run_a, run_b):
+        if not hasattr(run, "task_name"):
+            raise UserError(
+                f"difference takes two runs that are open, not {run!r}. Write difference(seq2seq_lab.load(FOLDER), "
+                f"seq2seq_lab.load(OTHER_FOLDER), SENTENCE)."
+            )
     if run_a.task_name != run_b.task_name:
         raise UserError(
             f"difference: {run_a.folder} is a run of {run_a.task_name} and {run_b.folder} one of {run_b.task_name}. Give "
@@ -115,7 +124,10 @@ def _log_probs(run: Any, own: Traced, traces: Sequence[Traced]) -> list[float | 
     texts = [one.best.text for one in traces]
     if own.search is None:
         return _of_classes(own, texts)
-    return [one.log_prob for one in _scored(run, own, texts)]
+    return [
+        scored.log_prob if one.best.ended else math.fsum(scored.log_probs[:-1])
+        for scored, one in zip(_scored(run, own, texts), traces, strict=True)
+    ]
 
 
 def _of_classes(own: Traced, names: Sequence[str]) -> list[float | None]:
@@ -136,6 +148,8 @@ def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
         (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
     )
+    if any(first == len(one.best.words) and not one.best.ended for one in (a, b)):
+        return None
     words = tuple(one[first] if first < len(one) else END for one in (ours, theirs))
     if a.search is None:
         return Parting(

@@ -71,6 +71,8 @@ def intervene_pair(
         for kind in kinds:
             require_word(kind, count)
     require_seed(options.get("seed", 1))
+    seen = options.get("seen", True)
+    require(isinstance(seen, bool), "seen", seen, "True, False")
     permutations = options.get("permutations", 1)
     whole = is_whole(permutations) and permutations >= 1
     require(whole, "permutations", permutations, "a whole number, 1 or more")
@@ -102,8 +104,7 @@ def matrix_of(weights: object, columns: int, steps: int) -> torch.Tensor:
         rows = np.array(weights, np.float64)
     except (TypeError, ValueError):
         rows = np.array(np.nan)
-    valid = rows.shape in ((1, columns), (steps, columns)) and bool(np.isfinite(rows).all())
-    require(
-        valid, "weights", weights, f"one list of {columns} numbers, or {steps} of them, one for each token"
-    )
+    valid = rows.shape in ((1, columns), (steps, columns)) and bool(((rows >= 0) & (rows <= 1)).all())
+    allowed = f"one list of {columns} numbers from 0 to 1, or {steps} of them, one for each token"
+    require(valid, "weights", weights, allowed)
     return torch.from_numpy(rows)

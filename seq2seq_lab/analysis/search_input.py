@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from seq2seq_lab.analysis.traced import Columns, SearchSettings, Token, TokenKind, TracedSource
 from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer
 from seq2seq_lab.data.words import is_letter, is_unspaced, words
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, is_whole, require
 from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.compute import Compute
@@ -103,18 +104,19 @@ class SearchInput:
         Raises:
             UserError: an id is not in the vocabulary.
         """
+        given = prefix.tolist() if isinstance(prefix, np.ndarray) else prefix
         require(
-            isinstance(prefix, Sequence), "prefix", prefix, "a text, or a list of words and of ids of tokens"
+            isinstance(given, Sequence), "prefix", prefix, "a text, or a list of words and of ids of tokens"
         )
         found: list[int] = []
-        for part in [prefix] if isinstance(prefix, str) else prefix:
+        for part in [given] if isinstance(given, str) else given:
             if isinstance(part, str):
                 found += self._continued(found, composed(part))
                 continue
             allowed = f"words, and ids of tokens from 0 to {self.tokenizer.size - 1} without {PAD} and {SOS}"
-            known = isinstance(part, int) and not isinstance(part, bool) and 0 <= part < self.tokenizer.size
+            known = is_whole(part) and 0 <= part < self.tokenizer.size
             require(known and part not in (PAD, SOS), "prefix", repr(part), allowed)
-            found.append(part)
+            found.append(int(part))
         require(
             EOS not in found[:-1],
             "prefix",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.search.trace import Beginning, path_to
 
 HINTS = get_type_hints(Change)
+NUMPY = (np.generic, np.ndarray)
 
 
 def trace_changed(before: Traced, change: Change, maps: bool = False, top: int = TOP) -> Traced:
@@ -126,13 +128,14 @@ def read_change(given: Change | Mapping[str, Any]) -> Change:
     if isinstance(given, Change):
         given = {name: getattr(given, name) for name in HINTS}
     require(isinstance(given, Mapping), "change", given, "a Change, or a dictionary of its fields")
+    given = {key: value.tolist() if isinstance(value, NUMPY) else value for key, value in given.items()}
     for key, value in given.items():
         if key not in HINTS:
             near = did_you_mean(str(key), HINTS)
             raise UserError(f"change.{key} is not allowed.{near} Keys: {', '.join(HINTS)}.")
         if not fits(value, HINTS[key]):
             raise UserError(wrong_type(f"change.{key}={value!r}", value, HINTS[key]))
-    require("kind" in given, "change", dict(given), "a kind, such as uniform")
+    require("kind" in given, "change", given, "a kind, such as uniform")
     return Change(**given)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seq2seq_lab.config.job_hash import is_stale
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 
 # Folders in a run folder that are not searched for runs.
 NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
@@ -24,8 +24,9 @@ def named_folder(name: str | Path) -> Path:
     `latest` is the run in outputs and sweeps that started last, `demo` the run that the package contains.
 
     Raises:
-        UserError: the folders contain no run.
+        UserError: the folders contain no run, or something else than a name.
     """
+    require(isinstance(name, str | Path) and str(name) != "", "folder", repr(name), "the path of a folder")
     if str(name) not in (LATEST, DEMO) or Path(name).exists():
         return Path(name)
     if str(name) == DEMO:

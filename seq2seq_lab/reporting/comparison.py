@@ -175,7 +175,9 @@ def compare_folders(
     """
     require_list("compare", "folders", folders, "folders")
     require_list("compare", "settings", by, "by")
-    runs, skipped = find_runs(map(named_folder, folders), for_page)
+    named = [*map(named_folder, folders)]
+    require(named != [], "folders", named, "one or more folders")
+    runs, skipped = find_runs(named, for_page)
     table = compare(group_runs(runs, by), baseline, metric, margin=margin, p_of_median_runs=p_of_median_runs)
     return replace(table, skipped=tuple(skipped))
 

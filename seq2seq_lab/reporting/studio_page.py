@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -243,15 +243,15 @@ class SavedPage:
         return f'<iframe srcdoc="{html.escape(self.html)}" width="100%" height="{HEIGHT}" style="border: 0"></iframe>'
 
 
-def show(run: Any, sentences: str | Sequence[str], search: str, size: int) -> SavedPage:
-    """Return the page of a run for some sentences; see `Loaded.show`.
+def show(run: Any, sentences: str | Path | Sequence[str], search: str, size: int) -> SavedPage:
+    """Return the page of a run for some sentences, or files; see `Loaded.show`.
 
     Raises:
         UserError: no sentences, or an unknown search.
     """
-    lines = [sentences] if isinstance(sentences, str) else [*sentences]
-    if not lines:
-        raise UserError("show: sentences=[] is not allowed. Give one sentence or more.")
+    given = [str(sentences)] if isinstance(sentences, str | Path) else sentences
+    lines = [*given] if isinstance(given, Iterable) else []
+    require(lines != [], "sentences", repr(sentences), "one or more sentences")
     search = search if run.config.search is not None else "own"
     require(search in SEARCHES, "search", search, ", ".join(SEARCHES))
     return SavedPage(

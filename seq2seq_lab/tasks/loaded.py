@@ -244,7 +244,7 @@ class Loaded(OneInput):
             f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
 
-    def show(self, sentences: str | Sequence[str], search: str = "beam", size: int = 5) -> Any:
+    def show(self, sentences: str | Path | Sequence[str], search: str = "beam", size: int = 5) -> Any:
         """Return the page of the studio for some sentences, without a server; a notebook shows it.
 
         Its method `save(FILE)` writes the page to a file.

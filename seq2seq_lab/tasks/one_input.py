@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
 from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced, TracedSource
 from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
+from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.models.seq2seq import EncodedModel
@@ -146,18 +148,34 @@ class OneInput:
             search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
             maps: return the attention weights of all layers and heads of a Transformer too.
             top: the number of next tokens of each step.
-            before: the trace without the change, of the same arguments; it is not computed again.
+            before: the trace of the same sentence without the change, which is then not computed again. A prefix and a search
+                may be left out: they are those of `before`.
             check: called at each step of the search; it may raise an exception, which ends the search.
 
         Raises:
             UserError: the task has no search, or an argument is not allowed.
         """
+        require(isinstance(sentence, str | Path), "sentence", repr(sentence), "a text")
         if before is None:
             given = replace(self.search_input(sentence, search), check=check)
             before = trace(given, given.ids(prefix), maps, top)
         elif before.given is not None:
+            self._require_those_of(before, sentence, prefix, search)
             before = replace(before, given=replace(before.given, check=check))
         return before if change is None else trace_changed(before, read_change(change), maps, top)
+
+    def _require_those_of(self, before: Traced, sentence: str, prefix: Prefix, search: Sequence[str]) -> None:
+        """Refuse arguments of `trace` that are not those of the trace without the change."""
+        given, source = before.given, before.source.text
+        assert given is not None
+        same = source in (str(sentence), composed(str(sentence)))
+        require(same, "sentence", repr(sentence), f"that of before, {source!r}")
+        if len(prefix):
+            same = given.ids(prefix) == [token.id for token in before.prefix]
+            require(same, "prefix", repr(prefix), "left out, or that of before")
+        if search:
+            same = self.opening.search(tuple(search))[1] == given.settings.settings
+            require(same, "search", search, "left out, or that of before")
 
     def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
         """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.

@@ -10,6 +10,7 @@ from demo_models import SOURCES, demo, demo_with
 
 import seq2seq_lab
 from seq2seq_lab.analysis.difference import _of_last
+from seq2seq_lab.errors import UserError
 
 SENTENCE = SOURCES[1]
 SHORT = ("search.max_length_factor=1", "search.max_length_extra=1")
@@ -19,11 +20,14 @@ def test_two_runs_differ_where_their_words_do() -> None:
     a, b = demo(), demo_with("bahdanau", "additive")
     found = seq2seq_lab.difference(a, b, SENTENCE, search=SHORT)
     json.dumps(found.as_json(), allow_nan=False)
-    texts = [found.a.best.text, found.b.best.text]
+    texts, ended = [found.a.best.text, found.b.best.text], [found.a.best.ended, found.b.best.ended]
     assert found.parting is not None
     for row, run in enumerate((a, b)):
         scored = run.score([SENTENCE] * 2, texts)
-        assert found.log_probs[row] == [one.log_prob for one in scored]
+        assert found.log_probs[row] == [
+            math.fsum(one.log_probs if with_eos else one.log_probs[:-1])
+            for one, with_eos in zip(scored, ended, strict=True)
+        ]
         # The outputs differ in the first word already, and the score of a word does not depend on what follows it.
         assert found.parting.log_probs[row] == pytest.approx(
             [one.word_log_probs[0] for one in scored], abs=1e-4
@@ -63,6 +67,24 @@ def test_an_output_that_ends_earlier_parts_at_its_end() -> None:
     for row in found.parting.log_probs:
         assert row == pytest.approx([traces[0].best.word_log_probs[2], traces[1].best.log_probs[2]], abs=1e-4)
         assert math.exp(row[0]) > math.exp(row[1])
+
+
+def test_an_output_that_the_length_limit_cuts_is_scored_without_eos() -> None:
+    run = demo()
+    whole = run.trace(SENTENCE)
+    cut = run.trace(SENTENCE, search=["search.max_length_factor=0", "search.max_length_extra=3"])
+    assert whole.best.ended
+    assert not cut.best.ended
+    assert whole.best.words[: len(cut.best.words)] == cut.best.words
+    found = seq2seq_lab.difference(run, run, SENTENCE, traces=(whole, cut))
+    expected = [whole.best.log_prob, math.fsum(whole.best.log_probs[: len(cut.best.log_probs)])]
+    assert found.log_probs == [pytest.approx(expected, abs=1e-4)] * 2
+    assert found.parting is None
+
+
+def test_the_runs_of_a_difference_are_open() -> None:
+    with pytest.raises(UserError, match=r"not 'demo'.*seq2seq_lab\.load\(FOLDER\)"):
+        seq2seq_lab.difference("demo", demo(), SENTENCE)
 
 
 def test_runs_without_comparable_attention_have_no_difference_of_it() -> None:

@@ -87,6 +87,9 @@ def test_the_id_of_a_contrast_is_one_of_the_vocabulary(against: Any) -> None:
         (["uniform"], {"scopes": "step"}, "intervene"),
         (["uniform"], {"layer": 0}, "layer"),
         (["uniform"], {"seed": 1.5}, "seed"),
+        (["uniform"], {"seen": "no"}, "seen"),
+        (["weights"], {"weights": [[1.5, -0.5, 0, 0, 0, 0]]}, "weights"),
+        (["weights"], {"weights": [[np.nan, 1, 0, 0, 0, 0]]}, "weights"),
         (["permute"], {"permutations": 0}, "permutations"),
         (["weights"], {"weights": 3}, "weights"),
         (["weights"], {"weights": [["a"] * 6]}, "weights"),
@@ -111,7 +114,7 @@ def test_a_layer_is_a_whole_number() -> None:
     [([3], ["x"], "sources"), (["x"], [None], "targets"), (["x"], None, "targets"), (None, [], "sources")],
 )
 def test_pairs_are_texts(sources: Any, targets: Any, key: str) -> None:
-    with pytest.raises(UserError, match=f"^{key}="):
+    with pytest.raises(UserError, match=f"^{key}[ =]"):
         demo().score(sources, targets)
 
 
@@ -130,3 +133,38 @@ def test_positions_of_a_trace_are_whole_numbers() -> None:
             run.trace(SOURCES[0], **options)
     with pytest.raises(UserError, match=r"^change\.weights="):
         run.trace(SOURCES[0], change=Change(kind="uniform", step=0, weights=[1.0]), before=traced)
+
+
+def test_numbers_of_numpy_are_read_as_those_of_python() -> None:
+    run = demo()
+    traced = run.trace(SOURCES[0])
+    ids = [token.id for token in traced.best.tokens[:2]]
+    for prefix in (np.array(ids), [*map(np.int64, ids)]):
+        assert [token.id for token in run.trace(SOURCES[0], prefix).prefix] == ids
+    row = np.full(len(traced.source.column_names), 0.125)
+    changes = [
+        {"kind": "weights", "step": np.int64(1), "weights": row},
+        {"kind": "weights", "step": 1, "weights": [*row]},
+    ]
+    found = [run.trace(SOURCES[0], change=change) for change in changes]
+    assert as_plain(found[0]) == as_plain(found[1])
+
+
+def test_the_arguments_beside_a_trace_are_those_of_it() -> None:
+    run, change, search = demo(), {"kind": "uniform", "step": 1}, ["search=beam", "search.size=2"]
+    ids = [token.id for token in run.trace(SOURCES[0]).best.tokens[:1]]
+    before = run.trace(SOURCES[0], ids, search=search)
+    expected = run.trace(SOURCES[0], ids, change, search=search)
+    for options in ({}, {"prefix": ids}, {"search": search}):
+        assert as_plain(run.trace(SOURCES[0], change=change, before=before, **options)) == as_plain(expected)
+    for name, other in (("prefix", [*ids, *ids]), ("search", ["search=beam", "search.size=3"])):
+        with pytest.raises(UserError, match=f"^{name}=.*that of before"):
+            run.trace(SOURCES[0], change=change, before=before, **{name: other})
+    with pytest.raises(UserError, match=r"^sentence=.*that of before"):
+        run.trace(SOURCES[1], change=change, before=before)
+
+
+@pytest.mark.parametrize("sentence", [5, None, [SOURCES[0]]])
+def test_a_sentence_is_a_text(sentence: Any) -> None:
+    with pytest.raises(UserError, match=r"^sentence="):
+        demo().trace(sentence)

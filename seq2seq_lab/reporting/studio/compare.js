@@ -29,7 +29,7 @@ export async function showDifference(section, place, version, size, runs, column
   const parts = [table(["run", "output", ...names.map((name) => `log p by ${name}`)], [
     [names[0], sentence(words, "before", a.words), scores[0][0], scores[1][0]], [names[1], sentence(words, "after", b.words), scores[0][1], scores[1][1]]])];
   if (parting) parts.push(element("p", {}, "They part at word ", String(parting.word + 1), "; the probability that each run gives to both words:"), table(["run", ...parting.words], names.map((name, i) => [name, ...parting.log_probs[i].map(percent)])));
-  else parts.push(element("p", { textContent: "Both outputs have the same words." }));
+  else parts.push(element("p", { textContent: `Both outputs have the same words${a.words.length === b.words.length ? "" : " up to a length limit"}.` }));
   place.replaceChildren(...parts.map((one, i) => one.tagName === "TABLE" ? scrolling(i ? "probabilities where the runs part" : "outputs of the two runs", one) : one));
   if (version.prefix.length || version.change) place.append(element("p", { className: "note", textContent: "Both are without forced words and changes." }));
   if (!answer.attention) {

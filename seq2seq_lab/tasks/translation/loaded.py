@@ -1,6 +1,6 @@
 """A trained model of translation in Python: translations with their attention, and ensembles."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -416,7 +416,7 @@ class LoadedTranslation(Loaded):
         return argmax_links(words.join(np.pad(weights_TS, ((0, without_eos), (0, 0)))))
 
 
-def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
+def ensemble(runs: Iterable[LoadedTranslation]) -> LoadedTranslation:
     """Return an ensemble of runs with the same vocabulary; it uses the search of the first run.
 
     The next-token probabilities and the attention are the means over the runs (Sutskever 2014, §3.6).
@@ -424,19 +424,20 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
     Raises:
         UserError: the list is empty, contains anything but runs of translation, or the vocabularies differ.
     """
-    if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, Loaded) for run in runs):
+    opened = [*runs] if isinstance(runs, Iterable) else [None]
+    if not all(isinstance(run, Loaded) for run in opened):
         raise UserError(
             "ensemble takes a list of runs of translation that are open. Write "
             "ensemble([seq2seq_lab.load(FOLDER), seq2seq_lab.load(OTHER_FOLDER)])."
         )
-    if wrong := [run for run in runs if not isinstance(run, LoadedTranslation)]:
+    if wrong := [run for run in opened if not isinstance(run, LoadedTranslation)]:
         raise UserError(
             f"{wrong[0].folder} is a run of {type(wrong[0].task).__name__}, which cannot be part of an ensemble. Give runs "
             f"of translation or dialogue only."
         )
-    if not runs:
+    if not opened:
         raise UserError("ensemble: no runs. Give one or more, as returned by `load`.")
-    first, *others = runs
+    first, *others = opened
     for other in others:
         if _vocabulary(other.tokenizers) != _vocabulary(first.tokenizers):
             raise UserError(
@@ -444,11 +445,11 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
                 f"its runs on the same data with the same tokenizer, for example seed=1,2,3."
             )
     members: list[Seq2Seq] = []
-    for run in runs:
+    for run in opened:
         members += run.model.members if isinstance(run.model, Ensemble) else [run.model]
     model = Ensemble(members).to(first.device).eval()
-    names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in runs)
-    folders = tuple(folder for run in runs for folder in run.opening.folders)
+    names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in opened)
+    folders = tuple(folder for run in opened for folder in run.opening.folders)
     return replace(first, model=model, checkpoint=names, opening=replace(first.opening, folders=folders))
 
 
