@@ -148,8 +148,8 @@ class OneInput:
             search: settings that replace those of the run: `["search=beam", "search.size=5"]`.
             maps: return the attention weights of all layers and heads of a Transformer too.
             top: the number of next tokens of each step.
-            before: the trace of the same sentence without the change, which is then not computed again. A prefix and a search
-                may be left out: they are those of `before`.
+            before: the trace of the same sentence without the change, which is then not computed again. The prefix and the
+                search are those of this trace, and may be left out.
             check: called at each step of the search; it may raise an exception, which ends the search.
 
         Raises:
