@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from seq2seq_lab.analysis.traced import Columns, SearchSettings, Token, TokenKind, TracedSource
@@ -19,7 +20,7 @@ from seq2seq_lab.search.base import Search
 
 NO_ATTENTION = "The model has no attention: its decoder reads the source only through its first state."
 
-Prefix = str | Sequence[int | str]
+Prefix = str | Sequence[int | str] | npt.NDArray[np.integer[Any]]
 
 KIND_OF: dict[int, TokenKind] = {UNK: "unknown", SOS: "sos", EOS: "eos"}
 

@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, file_keys, values_with
+from seq2seq_lab.config.schema import (
+    SLOTS,
+    Config,
+    OptionalSlot,
+    Slot,
+    file_keys,
+    group_values,
+    origin,
+    values_with,
+)
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import choices, fits, wrong_type
 from seq2seq_lab.errors import ComponentError, UserError, did_you_mean
@@ -103,10 +112,8 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     hints = {key: parameter.annotation for key, parameter in parameters.items()}
     for key, value in settings.items():
         if key not in allowed:
-            users = " or ".join(f"{name}={other}" for other in values_with(name, key))
-            near = f" It is a setting of {users}." if users else did_you_mean(key, allowed)
             raise UserError(
-                f"{name}.{key}={value}: {slot['_target_']} has no such setting.{near} "
+                f"{name}.{key}={value}: {slot['_target_']} has no such setting.{_remedy(name, key, slot, allowed)} "
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
         if not fits(value, hints[key]):
@@ -123,6 +130,19 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     ]
     if missing:
         raise UserError(f"{name}.{missing[0]} is missing: {slot['_target_']} needs {', '.join(missing)}.")
+
+
+def _remedy(group: str, key: str, slot: Slot, allowed: Collection[str]) -> str:
+    """Return what to do about a setting that the class of a slot does not have, as sentences that begin with a space."""
+    users = [value for value in values_with(group, key) if origin(group, value) == value]
+    if not users:
+        return did_you_mean(key, allowed)
+    remedy = f" It is a setting of {' or '.join(f'{group}={value}' for value in users)}."
+    if slot["_target_"] in [file_keys(group, value).get("_target_") for value in group_values(group)]:
+        return remedy
+    # The user has replaced the class, and the other settings are those of the file.
+    others = [one for one in slot if one != "_target_" and one not in allowed and values_with(group, one)]
+    return f"{remedy} Remove what this class does not have: {' '.join(f'~{group}.{one}' for one in others)}."
 
 
 def values_with_text(group: str, key: str, slot: Slot) -> list[str]:

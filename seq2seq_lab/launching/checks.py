@@ -9,6 +9,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks import parts as task_parts
 from seq2seq_lab.tracking import parts as tracking_parts
 from seq2seq_lab.training import parts as training_parts
+from seq2seq_lab.training.schedules import OneCycle
 
 KINDS = {**task_parts.KINDS, **training_parts.KINDS, **tracking_parts.KINDS}
 
@@ -74,10 +75,48 @@ def check_generated(config: Config) -> None:
         )
 
 
+def check_momentum(config: Config) -> None:
+    """Refuse a first beta of the optimizer that the schedule replaces at every step: it has no effect.
+
+    A value of the files in conf/optimizer is not refused: the user has not set it.
+
+    Raises:
+        UserError: names the setting and the remedy.
+    """
+    betas, schedule = (config.optimizer or {}).get("betas"), config.schedule or {}
+    if not betas or not schedule.get("momentum") or locate("schedule", schedule, KINDS) is not OneCycle:
+        return
+    usual = [file_keys("optimizer", choice).get("betas") for choice in group_values("optimizer")]
+    if betas[0] not in [one[0] for one in usual if one]:
+        raise UserError(
+            f"optimizer.betas={betas}: the first one has no effect, because schedule.momentum={schedule['momentum']} "
+            f"replaces it at every step. Set schedule.momentum=null to keep the optimizer's."
+        )
+
+
+def _check_optimizer(config: Config) -> None:
+    """Refuse an optimizer whose step does not take the gradients of a training step.
+
+    Raises:
+        UserError: names the class and the error.
+    """
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = part("optimizer", config.optimizer, KINDS)([weight])
+    weight.grad = torch.zeros_like(weight)
+    if type(optimizer).__module__.startswith("torch."):
+        try:
+            optimizer.step()
+        except (TypeError, RuntimeError) as error:  # it needs a closure, or sparse gradients
+            raise UserError(
+                f"optimizer._target_={config.optimizer['_target_']}: its step failed: {error}. Choose an optimizer whose "
+                f"step takes dense gradients and no function."
+            ) from error
+
+
 def _create_parts(config: Config) -> None:
     for group in ("dataset", "tokenizer", "teacher_forcing", "search"):
         if (slot := getattr(config, group)) is not None:
             part(group, slot, KINDS)()
     training_parts.build_schedule(config)
-    part("optimizer", config.optimizer, KINDS)([nn.Parameter(torch.zeros(1))])
+    _check_optimizer(config)
     task_parts.check_model(config)

@@ -50,6 +50,7 @@ def check_parts(config: configuration.Config, resumed: bool = False, recorded: b
     checks.check_parts(config)
     if not (resumed or recorded):
         checks.check_generated(config)
+        checks.check_momentum(config)
     if not resumed:
         check_vectors(config)
         warm_start.check(config)

@@ -6,9 +6,13 @@ import command_line
 import pytest
 
 import seq2seq_lab
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import start
 
 MISSING = ["dataset=multi30k", "dataset.path=/nowhere"]
+NO_DECAY = ["~optimizer.weight_decay", "~optimizer.fused"]
+NO_BETAS = ["~optimizer.betas", "~optimizer.eps"]
 REFUSED = {
     "a folder of data that does not exist": MISSING,
     "a table that does not exist": ["dataset=parallel", "dataset.train=nothing.tsv"],
@@ -16,6 +20,13 @@ REFUSED = {
     "a value out of range": ["trainer.max_epochs=0"],
     "a file of vectors that does not exist": ["embedding.source.path=nothing.vec"],
     "a run that does not exist": ["init_from=nothing"],
+    "a beta that the schedule replaces": ["optimizer.betas=[0.8,0.98]"],
+    "an optimizer of sparse gradients": ["optimizer._target_=torch.optim.SparseAdam", *NO_DECAY],
+    "an optimizer whose step needs a function": [
+        "optimizer._target_=torch.optim.LBFGS",
+        *NO_DECAY,
+        *NO_BETAS,
+    ],
 }
 
 
@@ -28,6 +39,36 @@ def test_nothing_is_left(
     assert capsys.readouterr().err.startswith("error: ")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert not list(tmp_path.glob("outputs/*"))
+
+
+def test_a_beta_is_allowed_where_it_has_an_effect() -> None:
+    for settings in (
+        ["optimizer.betas=[0.8,0.98]", "schedule=constant"],
+        ["optimizer.betas=[0.8,0.98]", "schedule.momentum=null"],
+        ["optimizer=adam_defaults", "optimizer.betas=[0.9,0.95]"],
+    ):
+        start.check_parts(compose_run(settings).config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["optimizer.betas=[0.8,0.98]"],
+            r"schedule\.momentum=\[0\.85, 0\.95\] replaces it.*schedule\.momentum=null",
+        ),
+        (["optimizer._target_=torch.optim.RMSprop"], r"Remove .*: ~optimizer\.betas ~optimizer\.fused\."),
+        (
+            ["optimizer=sgd", "+optimizer.betas=[0.9,0.98]"],
+            r"setting of optimizer=adam or optimizer=adamw\. Allowed",
+        ),
+        (["optimizer._target_=torch.optim.LBFGS", *NO_DECAY, *NO_BETAS], r"its step failed: .*closure"),
+        (["optimizer._target_=torch.optim.SparseAdam", *NO_DECAY], r"its step failed: .*dense gradients"),
+    ],
+)
+def test_the_message_of_an_optimizer_has_a_remedy(settings: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        start.check_parts(compose_run(settings).config)
 
 
 def test_files_that_were_there_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
