@@ -28,7 +28,7 @@ from seq2seq_lab.reporting.comparison import Table, compare_folders, with_distan
 from seq2seq_lab.reporting.studio_page import show
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import progress_bar
-from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache
+from seq2seq_lab.runtime.device import check_precision, choose_device, gpu_of_rank, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.base import Task
@@ -124,6 +124,7 @@ def load(
     # The processes of `evaluate --devices` are distributed over the GPUs.
     gpu = gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")))
     chosen_device = choose_device(_choice(Device, "device", device), gpu)
+    check_precision("precision", wanted, chosen_device)
     with extensions.using(config_dir):
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))

@@ -31,6 +31,7 @@ from seq2seq_lab.reporting.component_check import check_components
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import (
+    check_precision,
     choose_device,
     choose_precision,
     keep_freed_memory,
@@ -327,13 +328,15 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
     if record is not None and settings.precision is Precision.auto:  # measured once: measurements vary
         precision = Precision(record["precision"])
     else:
+        check_precision("trainer.precision", settings.precision, device)
         precision = ranks.broadcast(lambda: choose_precision(settings.precision, device))
     if record is not None:
         test_precision = Precision(record["test_precision"])
     elif settings.test_precision is Precision.auto:
         test_precision = precision
     else:
-        test_precision = choose_precision(settings.test_precision, device)
+        check_precision("trainer.test_precision", settings.test_precision, device)
+        test_precision = settings.test_precision
     return Compute(device, precision, ranks), Compute(device, test_precision, ranks)
 
 
@@ -404,7 +407,7 @@ def start_record(
     }
     provenance.require_equal(ranks.gather((dict(data.identity), now)))
     if record is not None and origin.checkpoint is not None:
-        return resumed_record(job.folder, record, now, origin.checkpoint.name)
+        return resumed_record(job.folder, record, now, origin.checkpoint.name, config)
     inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain))
     return {**now, **({foreign.INPUTS: inputs} if inputs else {})}
 

@@ -96,7 +96,8 @@ def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     """Compose what the command line would."""
     config, plain, choices = deepcopy(composed(overrides))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)), "utf-8")
+    if not resume:
+        (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)), "utf-8")
     return run.Job(config, plain, choices, folder, resume)
 
 
@@ -325,6 +326,17 @@ class TestFolder:
             if name not in ("format", "choices", "run_id", "folder")
         }
         assert kept == result["provenance"] == result_of(tmp_path)["provenance"]
+
+    @pytest.mark.parametrize(("schedule", "changed"), [("one_cycle", ["schedule"]), ("constant", None)])
+    def test_an_extended_run_records_that_its_rates_changed(
+        self, schedule: str, changed: list[str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        start(tmp_path, f"schedule={schedule}", "trainer.max_steps=2")
+        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=3", "trainer.patience=5")
+        assert read_record(tmp_path).get("changed") == changed
+        assert ("trainer.max_steps=3, before 2" in caplog.text) == (changed is not None)
+        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=3", "trainer.patience=6")
+        assert read_record(tmp_path).get("changed") == changed
 
     def test_a_resumed_run_keeps_the_record_and_warns_of_other_code(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -18,7 +18,7 @@ from omegaconf.errors import ConfigTypeError, OmegaConfBaseException
 from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, job_hash
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
-from seq2seq_lab.config.explain import explain, refuse_keys_of_null
+from seq2seq_lab.config.explain import explain, refuse_keys_of_deleted, refuse_keys_of_null
 from seq2seq_lab.config.run_folder import check_run_files, read_evaluated_run, read_record
 from seq2seq_lab.config.run_folders import DEMO, LATEST
 from seq2seq_lab.config.secrets import check_secrets
@@ -159,14 +159,16 @@ def compose(settings: Sequence[str]) -> DictConfig:
     """
     try:
         return hydra_adapter.compose(settings)
-    except (HydraException, OmegaConfBaseException, AssertionError) as error:
+    except (HydraException, OmegaConfBaseException, AssertionError, AttributeError) as error:
         overrides = parse_overrides(settings)
+        # OmegaConf raises an AttributeError for a key of a group without a value, in a message about its own code.
+        refuse_keys_of_deleted(overrides)
         # For a key of a group that is null, OmegaConf 2.3 raises an AssertionError and OmegaConf 2.4 a ConfigTypeError.
         if isinstance(error, AssertionError) or isinstance(error.__cause__, ConfigTypeError):
             choices = [str(override.input_line) for override in overrides if "." not in override.key_or_group]
             if len(choices) < len(overrides):
                 refuse_keys_of_null(compose(choices), overrides)
-        if isinstance(error, AssertionError):
+        if not isinstance(error, HydraException | OmegaConfBaseException):
             raise
         raise UserError(explain(error, overrides)) from error
     except yaml.YAMLError as error:
@@ -384,9 +386,20 @@ def _refuse_other_changes(
 ) -> None:
     """Raise `UserError` for a setting that is not allowed to change, that deletes a key, or that has several values."""
     for change in changes:
-        if change.key_or_group not in allowed or change.is_delete() or change.is_sweep_override():
+        key = change.key_or_group
+        if key in allowed and change.is_delete():
+            raise UserError(f"{change.input_line} is not allowed {when}. Give it another value, {key}=VALUE.")
+        if key in allowed and change.is_sweep_override():
             raise UserError(
-                f"{change.input_line} cannot change {when}.{did_you_mean(change.key_or_group, allowed)} "
+                f"{change.input_line} has several values, and {when} it has one. Write {key}=VALUE."
+            )
+        if key == "logger" and "logger.mode" in allowed:
+            raise UserError(
+                f"{change.input_line} cannot change {when}. To log nothing write logger.mode=disabled."
+            )
+        if key not in allowed:
+            raise UserError(
+                f"{change.input_line} cannot change {when}.{did_you_mean(key, allowed)} "
                 f"Allowed: {', '.join(allowed) or 'none'}.{remedy}"
             )
 

@@ -148,6 +148,21 @@ def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None
             )
 
 
+def refuse_keys_of_deleted(overrides: Sequence[Override]) -> None:
+    """Refuse settings of a group that another override leaves out.
+
+    Raises:
+        UserError: names both.
+    """
+    deleted = {str(one.key_or_group): one.input_line for one in overrides if one.is_delete()}
+    for override in overrides:
+        group, _, name = override.key_or_group.partition(".")
+        if name and group in deleted:
+            raise UserError(
+                f"{override.input_line} is not allowed: {deleted[group]} leaves out {group}. Remove one of the two."
+            )
+
+
 def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     """Return an error message for a key that does not exist: the nearest keys and the keys of its section."""
     if key in RENAMED:

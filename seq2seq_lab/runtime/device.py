@@ -108,16 +108,23 @@ def set_malloc_options(options: Mapping[int, int]) -> None:
             set_option(option, value)
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> Precision:
-    """Return the requested precision; `auto` chooses bfloat16 if its matrix products are 1.5 times as fast as float32's.
+def check_precision(setting: str, wanted: Precision, device: torch.device) -> None:
+    """Refuse tf32 without a GPU.
+
+    Args:
+        setting: the key, for the message.
 
     Raises:
-        UserError: tf32 is requested without a GPU.
+        UserError: names the key and the device.
     """
     if wanted is Precision.tf32 and device.type != "cuda":
         raise UserError(
-            f"precision=tf32 requires a GPU, but the device is {device.type}. Values: auto, fp32, bf16, fp16."
+            f"{setting}=tf32 requires a GPU, but the device is {device.type}. Values: auto, fp32, bf16, fp16."
         )
+
+
+def choose_precision(wanted: Precision, device: torch.device) -> Precision:
+    """Return the requested precision; `auto` chooses bfloat16 if its matrix products are 1.5 times as fast as float32's."""
     if wanted is not Precision.auto:
         return wanted
     # Older GPUs emulate bfloat16, slowly and not in every kernel.

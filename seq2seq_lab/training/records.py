@@ -8,12 +8,15 @@ from typing import Any
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.run_folder import cover, folder_marks, read_result, write_covered
+from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finite, set_file_aside
 from seq2seq_lab.models.embedding import count_trained
 from seq2seq_lab.runtime.device import peak_memory
 from seq2seq_lab.tracking import METRICS_FILE
 from seq2seq_lab.training import provenance
+from seq2seq_lab.training.parts import build_schedule
+from seq2seq_lab.training.schedules import depends_on_length
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -31,7 +34,7 @@ NO_PROVENANCE = (
 
 
 def resumed_record(
-    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str
+    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str, config: Config
 ) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: the original record with the differences from now.
 
@@ -40,6 +43,7 @@ def resumed_record(
 
     Args:
         newest: the name of the checkpoint from which it is resumed.
+        config: the configuration with which it is resumed; `config.yaml` has the one before.
 
     Raises:
         UserError: the data differ.
@@ -50,6 +54,8 @@ def resumed_record(
             f"resume={folder}: the run started with other {differing['data']}. Restore the data, or start a new run from "
             f"its weights with init_from={folder}."
         )
+    if (length := _changed_length(folder, config)) is not None:
+        differing["schedule"] = length
     for what in differing.values():
         log.warning("Changed since the run started: %s.", what)
     changed = sorted({*record.get("changed", ()), *differing})
@@ -67,6 +73,18 @@ def resumed_record(
         **({"resumed_on": machines} if machines else {}),
         **copied,
     }
+
+
+def _changed_length(folder: Path, config: Config) -> str | None:
+    """Return the change of the length of a run on which its schedule depends, as text; None if there is none."""
+    before = foreign.load_config(folder / "config.yaml").trainer
+    names = [
+        name for name in ("max_epochs", "max_steps") if before.get(name) != getattr(config.trainer, name)
+    ]
+    if not names or not depends_on_length(build_schedule(config)):
+        return None
+    changes = [f"trainer.{name}={getattr(config.trainer, name)}, before {before.get(name)}" for name in names]
+    return f"the length that the schedule depends on ({'; '.join(changes)})"
 
 
 def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,15 @@ class Schedule(ABC):
         return None
 
 
+def depends_on_length(schedule: Schedule) -> bool:
+    """Return whether the rates or the momentum of a schedule depend on the number of steps of the run."""
+    one, other = (
+        [(schedule.factor(step, total, ()), schedule.momentum(step, total)) for step in range(0, 100, 10)]
+        for total in (100, 200)
+    )
+    return one != other
+
+
 class Constant(Schedule):
     """A constant rate: the factor is 1."""
 

@@ -10,6 +10,7 @@ from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import device
 from seq2seq_lab.runtime.device import (
+    check_precision,
     choose_precision,
     memory_in_use,
     peak_memory,
@@ -152,8 +153,10 @@ def test_tf32_is_set_for_products_and_layers() -> None:
 
 
 def test_tf32_needs_a_gpu() -> None:
-    with pytest.raises(UserError, match="precision=tf32"):
-        choose_precision(Precision.tf32, torch.device("cpu"))
+    with pytest.raises(UserError, match=r"^trainer\.test_precision=tf32"):
+        check_precision("trainer.test_precision", Precision.tf32, torch.device("cpu"))
+    check_precision("trainer.test_precision", Precision.bf16, torch.device("cpu"))
+    check_precision("trainer.test_precision", Precision.tf32, torch.device("cuda", 0))
     assert choose_precision(Precision.tf32, torch.device("cuda", 0)) is Precision.tf32
 
 

@@ -15,6 +15,7 @@ from seq2seq_lab.training.schedules import (
     Schedule,
     Score,
     Warmup,
+    depends_on_length,
 )
 
 
@@ -37,6 +38,17 @@ def test_one_cycle_equals_torch(total: int) -> None:
         optimizer.step()
         if step < total - 1:
             theirs.step()
+
+
+def test_the_length_of_a_run_changes_the_cycles_only() -> None:
+    level = OneCycle(warmup_share=0, initial_factor=1, final_factor=1, momentum=(0.85, 0.95))
+    for schedule in (like_torch(), level, Cosine(warmup_share=0, final_factor=0)):
+        assert depends_on_length(schedule)
+    for schedule in (
+        *(Constant(), Warmup(10), InverseSquareRoot(10), EpochDecay(1, 0.5)),
+        Plateau(factor=0.5, patience=1),
+    ):
+        assert not depends_on_length(schedule)
 
 
 def test_one_cycle_that_leaves_momentum_alone() -> None:
