@@ -34,6 +34,8 @@ MOST_NEAREST = 4  # suggestions of words that start alike
 SIMILAR = 0.66  # `difflib`'s ratio of two words, from 0 to 1, above which they may be the same word
 
 
+SEEDS = 2**32  # the number of seeds, as in NumPy and Hydra's settings
+SEED = f"a whole number from 0 to {SEEDS - 1}"
 # What to do if the operating system cannot write or read a file.
 STORAGE_REMEDIES = {
     errno.ENOSPC: "Free some disk space, or choose a folder on another disk",
@@ -163,6 +165,17 @@ def output_folder(text: str) -> Path:
     return path
 
 
+def seed_number(text: str) -> int:
+    """Return a seed, as the type of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a whole number from 0 to below `SEEDS`.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) < SEEDS):
+        raise argparse.ArgumentTypeError(f"{text} is not allowed. Allowed: {SEED}")
+    return int(text)
+
+
 @contextlib.contextmanager
 def storage_errors(folder: Path | None = None) -> Iterator[None]:
     """Raise `UserError` in place of an `OSError` about a full disk, or a file or folder that must not be written or read.
@@ -246,9 +259,9 @@ def require_index(key: str, value: Any, count: int, what: str) -> None:
     )
 
 
-def require_seed(value: object) -> None:
-    """Raise `UserError` for a seed that is not a whole number."""
-    require(is_whole(value), "seed", value, "a whole number")
+def require_seed(value: Any) -> None:
+    """Raise `UserError` for a seed that is not a whole number from 0 to below `SEEDS`."""
+    require(is_whole(value) and 0 <= value < SEEDS, "seed", value, SEED)
 
 
 def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:

@@ -16,6 +16,7 @@ from seq2seq_lab.errors import (
     print_visible,
     report_errors,
     require,
+    seed_number,
 )
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.analogies import SectionScore, score_analogies, spelling, summaries
@@ -51,10 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from seq2seq_lab.plots import picture_format
 
             picture_format(options.picture)
+        sections = check_questions(options)
         if options.train:
             train(options)
         if asked:
-            show(options)
+            show(options, sections)
 
 
 def parser() -> Parser:
@@ -87,7 +89,7 @@ def parser() -> Parser:
     arguments.add_argument("--window", type=int, default=5, help="words on each side of a word (default: 5)")
     arguments.add_argument("--negative", type=int, default=5, help="negative samples of a word (default: 5)")
     arguments.add_argument("--epochs", type=int, default=5, help="passes over the text (default: 5)")
-    arguments.add_argument("--seed", type=int, default=1, help="default: 1")
+    arguments.add_argument("--seed", type=seed_number, default=1, help="default: 1")
     arguments.add_argument(
         "--nearest",
         action="append",
@@ -215,14 +217,27 @@ def tokens_of(config: "Config", side: str) -> list[list[str]]:
     return [tokenizer.tokens([i for i in ids if i != UNK]) for ids in tokenizer.encode([*lines])]
 
 
-def show(options: argparse.Namespace) -> None:
+def check_questions(options: argparse.Namespace) -> dict[str, list[Analogy]]:
+    """Check the options of what is shown, and return the questions of `--analogies`.
+
+    Raises:
+        UserError: an option is out of range, or the file of questions cannot be used.
+    """
+    require(options.count >= 1, "--count", options.count, "1 or more")
+    words = options.words
+    require(words is None or len(words) > 1, "--words", " ".join(words or ()), "two or more words")
+    return analogies(options.analogies) if options.analogies else {}
+
+
+def show(options: argparse.Namespace, sections: dict[str, list[Analogy]]) -> None:
     """Print nearest neighbors and analogies, and draw the picture.
+
+    Args:
+        sections: the questions of `--analogies`.
 
     Raises:
         UserError: a file cannot be used, or a word has no vector or one of zeros, which has no direction.
     """
-    require(options.count >= 1, "--count", options.count, "1 or more")
-    sections = analogies(options.analogies) if options.analogies else {}
     words = read(options.file)
     for word in (
         *options.nearest,
@@ -248,7 +263,6 @@ def show(options: argparse.Namespace) -> None:
         from seq2seq_lab import plots
 
         chosen = options.words or words.index_to_key[:100]
-        require(len(chosen) > 1, "--words", " ".join(chosen), "two or more words")
         plots.save_figure(plots.draw_words(words[chosen], chosen), options.picture)
         print(f"{len(chosen)} words drawn in {options.picture}")
 

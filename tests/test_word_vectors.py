@@ -119,6 +119,8 @@ def test_pairs_without_vectors_are_not_drawn(
         (["--nearest", "king", "--count", "0"], "--count=0"),
         (["--analogies", "missing.txt"], "--analogies=missing.txt"),
         (["--words", "king", "--picture", "x.png"], "--words=king"),
+        (["--train", "--seed", "-1"], "-1 is not allowed. Allowed: a whole number from 0 to 4294967295"),
+        (["--train", "--seed", str(2**32)], "4294967296 is not allowed"),
     ],
 )
 def test_errors_name_what_is_wrong(
@@ -135,6 +137,23 @@ def test_a_vector_of_zeros_has_no_neighbors(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(SystemExit):
         word_vectors.main([str(file), "--nearest", "king"])
     assert "king has a vector of zeros" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("question", "key"),
+    [
+        (["--nearest", "king", "--count", "0"], "--count=0"),
+        (["--analogies", "missing.txt"], "--analogies=missing.txt"),
+        (["--picture", "king.png", "--words", "king"], "--words=king"),
+    ],
+)
+def test_questions_are_checked_before_the_training(
+    question: list[str], key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(tmp_path / "en.vec"), *CORPUS, *SMALL, *question])
+    assert key in capsys.readouterr().err
+    assert not (tmp_path / "en.vec").exists()
 
 
 def test_a_missing_folder_is_named_before_the_training(

@@ -15,7 +15,7 @@ from seq2seq_lab.analyze.common import (
     selected_test_set,
 )
 from seq2seq_lab.analyze.intervene import add_layer_and_head
-from seq2seq_lab.errors import require
+from seq2seq_lab.errors import require, seed_number
 from seq2seq_lab.runtime.console import print_prose, progress_bar
 from seq2seq_lab.runtime.tables import print_table, with_interval
 
@@ -40,7 +40,7 @@ def add_adversary(questions: Any) -> None:
     arguments.add_argument(
         "--steps", type=int, default=500, help="steps of Adam for each token (default: 500)"
     )
-    arguments.add_argument("--seed", type=int, default=1, help="of the first weights (default: 1)")
+    arguments.add_argument("--seed", type=seed_number, default=1, help="of the first weights (default: 1)")
     add_format(arguments)
 
 

@@ -13,7 +13,7 @@ from seq2seq_lab.analyze.common import (
     print_record,
     selected_test_set,
 )
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require, seed_number
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import print_table, with_interval
 
@@ -33,7 +33,9 @@ def add_aer(questions: Any) -> None:
         "--ibm1", action="store_true", help="add IBM model 1, trained on the training text of the data set"
     )
     add_null(arguments)
-    arguments.add_argument("--seed", type=int, default=1, help="of the random parameters (default: 1)")
+    arguments.add_argument(
+        "--seed", type=seed_number, default=1, help="of the random parameters (default: 1)"
+    )
     add_format(arguments)
 
 

@@ -16,7 +16,7 @@ from seq2seq_lab.analyze.common import (
 )
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
 from seq2seq_lab.data.corpus import ParallelText
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require, seed_number
 from seq2seq_lab.metrics.degeneration import LEAST_REPEATS, longest_repeat
 from seq2seq_lab.metrics.texts import named_groups
 from seq2seq_lab.runtime.console import print_prose, progress_bar
@@ -80,7 +80,9 @@ def add_attribute(questions: Any) -> None:
     arguments.add_argument(
         "--greedy", action="store_true", help="add the ceiling: a greedy search of the deletions"
     )
-    arguments.add_argument("--seed", type=int, default=1, help="of noise and random orders (default: 1)")
+    arguments.add_argument(
+        "--seed", type=seed_number, default=1, help="of noise and random orders (default: 1)"
+    )
     arguments.add_argument(
         "--format",
         choices=["text", "jsonl"],

@@ -12,7 +12,7 @@ from seq2seq_lab.analyze.common import (
     print_record,
     selected_test_set,
 )
-from seq2seq_lab.errors import require
+from seq2seq_lab.errors import require, seed_number
 from seq2seq_lab.runtime.console import progress_bar
 from seq2seq_lab.runtime.tables import print_table
 
@@ -42,7 +42,9 @@ def add_counterfactuals(questions: Any) -> None:
         metavar="N",
         help="replace each source word at most N times (default: 1)",
     )
-    arguments.add_argument("--seed", type=int, default=1, help="of the choice of replacements (default: 1)")
+    arguments.add_argument(
+        "--seed", type=seed_number, default=1, help="of the choice of replacements (default: 1)"
+    )
     arguments.add_argument(
         "--format",
         choices=["text", "jsonl"],

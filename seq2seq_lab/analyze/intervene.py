@@ -15,7 +15,7 @@ from seq2seq_lab.analyze.common import (
     selected_test_set,
 )
 from seq2seq_lab.analyze.page import Drawing, add_pictures, write_pictures
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require, seed_number
 from seq2seq_lab.runtime.console import print_prose
 from seq2seq_lab.runtime.tables import TextTable, print_table, with_interval
 
@@ -55,7 +55,7 @@ def add_intervene(questions: Any) -> None:
         help="an attention function with a state computes it from the original weights (default: from the changed ones)",
     )
     add_pictures(arguments, "the total variation by the largest attention weight")
-    arguments.add_argument("--seed", type=int, default=1, help="of the permutations (default: 1)")
+    arguments.add_argument("--seed", type=seed_number, default=1, help="of the permutations (default: 1)")
     add_format(arguments)
 
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.type_checks import Count, Positive, Share, Within, fits, wrong_type
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import SEEDS, UserError, require
 
 _PACKAGED = Path(__file__).parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -191,7 +191,7 @@ class StudyConfig:
 class Config:
     """One run. Meanings: conf/config.yaml."""
 
-    seed: Annotated[int, Within(0, 2**32)]
+    seed: Annotated[int, Within(0, SEEDS)]
     init_from: str | None
     init_part: Any  # str | list[str] | None, as a list after the conversion
     cache_dir: str | None

@@ -1,12 +1,12 @@
 """Beam search: the K most probable prefixes, extended together."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Count, NonNegative
+from seq2seq_lab.config.type_checks import AtMost, Count, NonNegative, Within
 from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
@@ -37,7 +37,7 @@ class BeamSearch(FrontierSearch):
         self,
         *,
         size: Count,
-        length_penalty: NonNegative,
+        length_penalty: Annotated[float, Within(0), AtMost(10)],
         length_offset: NonNegative,
         coverage_penalty: NonNegative,
         nbest: Count,

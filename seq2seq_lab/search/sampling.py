@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Above, AtMost, Count, NonNegative, Positive
+from seq2seq_lab.config.type_checks import Above, AtMost, Count, NonNegative, Within
 from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.search.paths import PathSearch
 
@@ -30,7 +30,7 @@ class SamplingSearch(PathSearch):
     def __init__(
         self,
         *,
-        temperature: Positive,
+        temperature: Annotated[float, Within(0.0001)],
         top_k: Count | None,
         top_p: Annotated[float, Above(0), AtMost(1)],
         nbest: Count,

@@ -87,6 +87,7 @@ def test_the_id_of_a_contrast_is_one_of_the_vocabulary(against: Any) -> None:
         (["uniform"], {"scopes": "step"}, "intervene"),
         (["uniform"], {"layer": 0}, "layer"),
         (["uniform"], {"seed": 1.5}, "seed"),
+        (["permute"], {"seed": -1}, "seed"),
         (["uniform"], {"seen": "no"}, "seen"),
         (["weights"], {"weights": [[1.5, -0.5, 0, 0, 0, 0]]}, "weights"),
         (["weights"], {"weights": [[np.nan, 1, 0, 0, 0, 0]]}, "weights"),

@@ -175,6 +175,12 @@ def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
     assert outputs.lengths == (rows * columns,) * 2
 
 
+def test_strides_leave_a_position_of_the_smallest_side() -> None:
+    convolutions()(torch.zeros(1, 3, 4, 20, dtype=torch.uint8))
+    with pytest.raises(UserError, match=r"^encoder\.strides=\[2, 1, 2\] .* by 4, .* only 3 × 20 pixels"):
+        convolutions()(torch.zeros(1, 3, 3, 20, dtype=torch.uint8))
+
+
 def test_a_position_reads_its_cell_with_an_equal_margin_on_each_side() -> None:
     image_BCHW = torch.rand(1, 3, 40, 40).mul(255).requires_grad_()
     encoder = convolutions()

@@ -31,8 +31,8 @@ class CopyingTokenizer(Tokenizer):
         made = tokenizer_class(tokenizer)(**settings)
         if not isinstance(made, VocabularyTokenizer):
             raise UserError(
-                f"readout.copied_words={copied_words} needs a tokenizer whose unknown tokens are words, and "
-                f"tokenizer._target_={tokenizer} has others. Choose tokenizer=word or whitespace, or set "
+                f"readout.copied_words={copied_words} needs a tokenizer that cuts at spaces or into letters, and "
+                f"tokenizer._target_={tokenizer} does not. Choose tokenizer=word, whitespace or char, or set "
                 f"readout.copied_words=0."
             )
         self._base: VocabularyTokenizer = made

@@ -1,5 +1,6 @@
 """An encoder of images."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.config.type_checks import Count, Share
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 
@@ -55,7 +57,7 @@ class ConvolutionalEncoder(Encoder):
         for before, after, stride in zip([3, *channels[:-1]], channels, strides, strict=True):
             convolution = nn.Conv2d(before, after, stride + 2, stride, padding=1, padding_mode="replicate")
             layers += [convolution, PositionNorm(after), nn.ReLU()]
-        self.layers = nn.Sequential(*layers)
+        self.strides, self.layers = strides, nn.Sequential(*layers)
         self.output = nn.Linear(channels[-1] + 2, size)
         self.dropout = Dropout(encoder_output_dropout, locked=False)
         self.sizes = EncoderSizes(size, None, 1)
@@ -66,7 +68,17 @@ class ConvolutionalEncoder(Encoder):
         return outputs
 
     def forward(self, image_BCHW: Tensor) -> EncoderOutputs:
-        """Encode images, RGB values from 0 to 255. All positions of the feature map are outputs."""
+        """Encode images, RGB values from 0 to 255. All positions of the feature map are outputs.
+
+        Raises:
+            UserError: the strides leave no position of images of this size.
+        """
+        height, width = image_BCHW.shape[2:]
+        if min(height, width) < (reduction := math.prod(self.strides)):
+            raise UserError(
+                f"encoder.strides={self.strides} divide the sides of an image by {reduction}, and these images have only "
+                f"{height} × {width} pixels. Set smaller strides."
+            )
         scaled_BCHW = image_BCHW.float() / 127.5 - 1
         # Channels last, so that the normalization of a position reads adjacent values.
         map_BCYX: Tensor = self.layers(scaled_BCHW.contiguous(memory_format=torch.channels_last))

@@ -77,7 +77,7 @@ class Readout(nn.Module, ABC):
 
 
 def check_source_types(vocabulary_size: int, source_types: int) -> None:
-    """Refuse a vocabulary without types that a readout can generate.
+    """Refuse a vocabulary that consists of types for words of the source only, or has none.
 
     Args:
         vocabulary_size: V, the number of all types of the output.
@@ -88,9 +88,9 @@ def check_source_types(vocabulary_size: int, source_types: int) -> None:
     """
     if vocabulary_size <= source_types:
         raise UserError(
-            f"readout.copied_words={source_types} is not allowed: the output has only {vocabulary_size} types, so none "
-            f"is left to generate. Use readout=pointer in a task whose source and output share a vocabulary, such as "
-            f"task=translation, or choose readout=linear."
+            f"readout.copied_words={source_types} is not allowed: the outputs of this task have no types for words of the "
+            f"source. Use readout=pointer in a task whose source and output share a vocabulary, such as task=translation, "
+            f"or choose readout=linear."
         )
 
 
