@@ -102,13 +102,29 @@ def published_scores(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
             seeds += f" ({len(runs)} of {count} planned)" if len(runs) < count else ""
             rows.append([score.title, score.published, here, seeds])
             of_all = [run for same in runs.values() for run in same]
-            commits = ", ".join(dict.fromkeys(run.commit[:7] for run in of_all))
+            trained = of_training(lines, of_all) if score.evaluation else of_all
+            commits, evaluating = (
+                ", ".join(dict.fromkeys(run.commit[:7] for run in runs_of)) for runs_of in (trained, of_all)
+            )
+            if evaluating != commits:
+                commits += f", evaluated with {evaluating}"
             machines = "; ".join(dict.fromkeys(run.machine for run in of_all))
             command = " ".join(planned.shared_words(score.cells))
             evaluated = f", then `{score.evaluation}`" if score.evaluation else ""
             about = f"- {score.title}: `{command}`{evaluated}; commit {commits}; machine: {machines}"
             notes += filled(about, "  ")
     return notes, table(HEADS, rows, 2)
+
+
+def of_training(lines: Sequence[Line], evaluations: Sequence[Line]) -> list[Line]:
+    """Return the lines of the training of runs whose evaluations are given; those of the evaluations if there are none."""
+    wanted = {(unseeded(line.command), line.seed): line for line in evaluations}
+    found = {
+        (unseeded(line.command), line.seed): line
+        for line in lines
+        if line.evaluation is None and not (line.superseded or line.others)
+    }
+    return [found.get(key, line) for key, line in wanted.items()]
 
 
 def runs_of_seeds(lines: Sequence[Line], score: PublishedScore) -> dict[int, list[Line]]:

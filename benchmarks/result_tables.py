@@ -540,11 +540,12 @@ def earlier(lines: Sequence[Line]) -> list[str]:
         "run": label,
         "search": search,
         "what was different": lambda runs: runs[0].note or "",
+        "seed": lambda runs: str(runs[0].seed),
         **score_columns(*names),
         **others,
         "commit": commits,
     }
-    return rows_of(superseded, columns, 3, INTERVAL)
+    return rows_of(superseded, columns, 4, INTERVAL)
 
 
 def primary_score(runs: Sequence[Line]) -> str:

@@ -210,9 +210,9 @@ def parse_kind(kind: str) -> tuple[str, int | None]:
     with_word = name in WITH_WORD
     if name not in KINDS or with_word != word.isdecimal() or (word and not with_word):
         known = [f"{one}=J" if one in WITH_WORD else one for one in KINDS]
+        near = "" if name in KINDS else did_you_mean(name, KINDS)
         raise UserError(
-            f"kind={kind} is not allowed.{did_you_mean(name, KINDS)} Kinds: {', '.join(known)}; J is the index of a "
-            f"source word, from 0."
+            f"kind={kind} is not allowed.{near} Kinds: {', '.join(known)}; J is the index of a source word, from 0."
         )
     return name, int(word) if with_word else None
 

@@ -445,7 +445,7 @@ def test_sentences_to_which_a_change_does_not_apply_are_left_out(capsys: pytest.
     ("kinds", "message"),
     [
         (["unifrom"], r"kind=unifrom is not allowed\. Did you mean 'uniform'"),
-        (["word"], r"kind=word is not allowed.*word=J"),
+        (["word"], r"kind=word is not allowed\. Kinds.*word=J"),
         (["uniform=1"], r"kind=uniform=1 is not allowed"),
         (["gold"], r"kind=gold needs gold alignments"),
         (

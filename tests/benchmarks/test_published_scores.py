@@ -49,3 +49,15 @@ def test_a_seed_without_one_of_its_cells_does_not_count(score: PublishedScore) -
     ]
     assert seeds.count({1}) == (15 if score.table == planned.PHONES else 1)
     assert seeds.count({1, 2}) == len(seeds) - seeds.count({1})
+
+
+def test_the_commit_is_that_of_the_training() -> None:
+    score = next(one for one in PUBLISHED_SCORES if one.evaluation)
+    trained, evaluated = (
+        replace(line, commit=commit * 7)
+        for line, commit in zip(lines_of(score, (1,))[:2], ("a", "b"), strict=True)
+    )
+    notes, _ = published_scores([trained, evaluated])
+    assert "commit aaaaaaa, evaluated with bbbbbbb;" in " ".join(map(str.strip, notes))
+    notes, _ = published_scores([trained, replace(evaluated, commit="a" * 7)])
+    assert "commit aaaaaaa; machine" in " ".join(map(str.strip, notes))

@@ -332,7 +332,7 @@ def test_scores_are_means_over_seeds_and_marked() -> None:
 
 def test_superseded_lines_are_only_in_their_table() -> None:
     old = replace(ONE, superseded=True, note="more dropout", scores={"val/bleu": 21.5, "test/bleu": 20.5})
-    row = "| `experiment=own` | greedy | more dropout | 21.50 | – | 20.50 | – | – | 0123456 |"
+    row = "| `experiment=own` | greedy | more dropout | 1 | 21.50 | – | 20.50 | – | – | 0123456 |"
     assert result_tables.earlier([ONE, old])[2:] == [row]
     assert "20.50" not in "".join(result_tables.experiments([ONE, old]))
 
