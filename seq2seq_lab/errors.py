@@ -265,7 +265,7 @@ def require_seed(value: Any) -> None:
 
 
 def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:
-    """Raise `UserError` if a function that takes a list is given something else, such as one text: it is no list of letters.
+    """Raise `UserError` if a function that takes a list is given another type, or one text, which is a list of letters.
 
     Args:
         kind: what the list contains, for the message.
