@@ -68,15 +68,18 @@ def train(
         UserError: the settings or the data cannot be used.
     """
     require_list("train", "settings", overrides, split=True)
+    overrides = [*overrides]
+    for one in overrides:
+        require(isinstance(one, str), "overrides", repr(one), "texts such as 'model=attn'")
     undo_recorded_threads()
     with extensions.using(config_dir):
         composed = compose.compose_run(named_folders(overrides))
         target = composed.run_folder if folder is None else Path(folder).absolute()
-        if is_secondary_rank():
-            target = follow()
-        else:
-            check_run(composed.config)
-            with storage_errors():
+        with storage_errors():
+            if is_secondary_rank():
+                target = follow()
+            else:
+                check_run(composed.config)
                 start_run(composed, target)
     return load(target, config_dir=config_dir, device=composed.config.trainer.device.value)
 

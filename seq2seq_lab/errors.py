@@ -259,9 +259,9 @@ def require_index(key: str, value: Any, count: int, what: str) -> None:
     )
 
 
-def require_seed(value: Any) -> None:
+def require_seed(value: Any, key: str = "seed") -> None:
     """Raise `UserError` for a seed that is not a whole number from 0 to below `SEEDS`."""
-    require(is_whole(value) and 0 <= value < SEEDS, "seed", value, SEED)
+    require(is_whole(value) and 0 <= value < SEEDS, key, value, SEED)
 
 
 def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:
@@ -275,8 +275,10 @@ def require_list(function: str, kind: str, given: object, argument: str = "", sp
     if isinstance(given, str | Path):
         meant, name = (str(given).split() if split else [str(given)]), argument and f"{argument}="
         raise UserError(f"{function} takes a list of {kind}, not one text. Write {name}{meant!r}.")
-    if not isinstance(given, Iterable):
-        raise UserError(f"{function} takes a list of {kind}, not {given!r}.")
+    try:
+        iter(given)  # type: ignore[call-overload]
+    except TypeError:
+        raise UserError(f"{function} takes a list of {kind}, not {given!r}.") from None
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

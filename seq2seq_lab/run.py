@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ from seq2seq_lab.training.records import (
     remove_result,
     resumed_record,
     training_result,
+    with_extension,
     write_result,
 )
 from seq2seq_lab.training.trainer import Trainer
@@ -202,6 +204,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     )
     result = resume(trainer, origin, folder)
     if result is None:
+        if job.resume:
+            record = compute.ranks.broadcast(partial(with_extension, folder, record, trainer))
         with tracking(job, trainer, record, tracker) as logger:
             tracker.declare_metrics(report.declared.directions())
             if compute.ranks.main:
@@ -407,7 +411,7 @@ def start_record(
     }
     provenance.require_equal(ranks.gather((dict(data.identity), now)))
     if record is not None and origin.checkpoint is not None:
-        return resumed_record(job.folder, record, now, origin.checkpoint.name, config)
+        return resumed_record(job.folder, record, now, origin.checkpoint.name)
     inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain))
     return {**now, **({foreign.INPUTS: inputs} if inputs else {})}
 

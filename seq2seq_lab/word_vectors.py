@@ -263,6 +263,8 @@ def show(options: argparse.Namespace, sections: dict[str, list[Analogy]]) -> Non
         from seq2seq_lab import plots
 
         chosen = options.words or words.index_to_key[:100]
+        if len(chosen) < 2:
+            raise UserError(f"{options.file} has one word. A picture needs two or more words.")
         plots.save_figure(plots.draw_words(words[chosen], chosen), options.picture)
         print(f"{len(chosen)} words drawn in {options.picture}")
 

@@ -412,6 +412,7 @@ def test_a_checkpoint_or_a_folder_instead_of_a_run_is_answered_with_the_right_ca
         (lambda: seq2seq_lab.load(None), "^folder=None"),  # type: ignore[arg-type]
         (lambda: seq2seq_lab.load(""), "^folder=''"),
         (lambda: seq2seq_lab.train(None), "^train takes a list of settings, not None"),  # type: ignore[arg-type]
+        (lambda: seq2seq_lab.train([5]), "^overrides=5"),  # type: ignore[list-item]
         (lambda: seq2seq_lab.compare([]), "^folders="),
         (lambda: seq2seq_lab.load("demo").predict(5), "^predict takes a list of texts, not 5"),
         (lambda: seq2seq_lab.load("demo").show([]), "^sentences="),

@@ -45,7 +45,7 @@ from seq2seq_lab.files import sha256
 from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.models.kernels.recurrent import lacks_lstm
 from seq2seq_lab.reporting import run_report
-from seq2seq_lab.reporting.runs import find_runs
+from seq2seq_lab.reporting.runs import find_runs, read_finished
 from seq2seq_lab.runtime.device import DTYPES
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EpochPlan
@@ -327,16 +327,24 @@ class TestFolder:
         }
         assert kept == result["provenance"] == result_of(tmp_path)["provenance"]
 
-    @pytest.mark.parametrize(("schedule", "changed"), [("one_cycle", ["schedule"]), ("constant", None)])
+    @pytest.mark.parametrize(
+        ("schedule", "extended"), [("one_cycle", [{"step": 2, "steps": [2, 3]}]), ("constant", None)]
+    )
     def test_an_extended_run_records_that_its_rates_changed(
-        self, schedule: str, changed: list[str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, schedule: str, extended: list[Any] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         start(tmp_path, f"schedule={schedule}", "trainer.max_steps=2")
-        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=3", "trainer.patience=5")
-        assert read_record(tmp_path).get("changed") == changed
-        assert ("trainer.max_steps=3, before 2" in caplog.text) == (changed is not None)
-        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=3", "trainer.patience=6")
-        assert read_record(tmp_path).get("changed") == changed
+        # The length stays that of `max_steps`.
+        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=2", "trainer.max_epochs=9")
+        assert "extended" not in read_record(tmp_path)
+        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=3", "trainer.max_epochs=9")
+        assert read_record(tmp_path).get("extended") == extended
+        assert "changed" not in read_record(tmp_path)
+        assert ("had a length of 2 steps and now has 3" in caplog.text) == (extended is not None)
+        code = read_finished(tmp_path, for_page=False).recorded["code"]
+        assert ("length changed at step 2" in code) == (extended is not None)
+        go_on(tmp_path, f"schedule={schedule}", "trainer.max_steps=4", "trainer.max_epochs=9")
+        assert len(read_record(tmp_path).get("extended", ())) == (2 if extended else 0)
 
     def test_a_resumed_run_keeps_the_record_and_warns_of_other_code(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

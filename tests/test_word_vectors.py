@@ -156,6 +156,13 @@ def test_questions_are_checked_before_the_training(
     assert not (tmp_path / "en.vec").exists()
 
 
+def test_a_picture_needs_two_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.vec").write_text("1 2\nking 0 1\n", "utf-8")
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(tmp_path / "one.vec"), "--picture", str(tmp_path / "one.png")])
+    assert "one.vec has one word" in capsys.readouterr().err
+
+
 def test_a_missing_folder_is_named_before_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab.analysis.plain import Plain
-from seq2seq_lab.analysis.traced import Floats, Traced, WordPair
+from seq2seq_lab.analysis.traced import Floats, Traced, TracedOutput, WordPair
 from seq2seq_lab.analysis.traced_change import aligned_words
 from seq2seq_lab.errors import UserError
 
@@ -41,8 +41,8 @@ class Difference(Plain):
         attention: a row for each of `words`, the weights of b minus those of a between this word and the columns
             `Source.word_column_names`, NaN where one output has no word; None if they cannot be compared.
         no_attention: why they cannot be compared, as a sentence; None if they can.
-        parting: where the outputs differ first; None if they have the same words, or if one has the first words of the other
-            and was cut at the length limit.
+        parting: where the outputs differ first; None if they have the same words, or differ only because the length limit
+            cut one of them.
         log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column); with `<eos>` if
             the output ended.
     """
@@ -148,7 +148,7 @@ def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
         (i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
     )
-    if any(first == len(one.best.words) and not one.best.ended for one in (a, b)):
+    if any(_is_cut_at(one.best, first, (*other[first:], "")[0]) for one, other in ((a, theirs), (b, ours))):
         return None
     words = tuple(one[first] if first < len(one) else END for one in (ours, theirs))
     if a.search is None:
@@ -164,6 +164,13 @@ def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
         for run, own in ((run_a, a), (run_b, b))
     ]
     return Parting(word=first, words=(words[0], words[1]), log_probs=rows)
+
+
+def _is_cut_at(output: TracedOutput, word: int, other: str) -> bool:
+    """Return whether the length limit cut an output before a word, or in this word, which begins that of the other run."""
+    if output.ended or word < len(output.words) - 1:
+        return False
+    return word == len(output.words) or other.startswith(output.words[word])
 
 
 def _of_last(scored: Any, letters: int) -> float:

@@ -72,7 +72,7 @@ def intervene_pair(
             require_word(kind, count)
     require_seed(options.get("seed", 1))
     seen = options.get("seen", True)
-    require(isinstance(seen, bool), "seen", seen, "True, False")
+    require(isinstance(seen, bool | np.bool_), "seen", seen, "True, False")
     permutations = options.get("permutations", 1)
     whole = is_whole(permutations) and permutations >= 1
     require(whole, "permutations", permutations, "a whole number, 1 or more")

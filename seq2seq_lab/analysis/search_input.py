@@ -76,6 +76,7 @@ class SearchInput:
         maps: returns the attention weights of all layers and heads for an output; empty without them.
         no_attention: why the model has no attention weights; None if it has.
         before: the tokens of the beginning of a language model, which its outputs continue.
+        sentence: the input as the caller of `trace` gave it.
         check: called at each step of the search; it may raise an exception, which ends the search.
     """
 
@@ -94,6 +95,7 @@ class SearchInput:
     maps: Callable[[list[int]], dict[str, torch.Tensor]]
     no_attention: str | None
     before: Sequence[int] = ()
+    sentence: str = ""
     check: Callable[[], None] | None = None
 
     def ids(self, prefix: Prefix) -> list[int]:

@@ -17,14 +17,13 @@ from seq2seq_lab.analysis.traced import Change, ChangedOutput, Traced, TracedOut
 from seq2seq_lab.analysis.tracing import TOP, output_of, search_copies, steps_of, traced
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.tokenizers import PAD, SOS
-from seq2seq_lab.errors import UserError, did_you_mean, require, require_index
+from seq2seq_lab.errors import UserError, did_you_mean, require, require_index, require_seed
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.search.trace import Beginning, path_to
 
 HINTS = get_type_hints(Change)
-NUMPY = (np.generic, np.ndarray)
 
 
 def trace_changed(before: Traced, change: Change, maps: bool = False, top: int = TOP) -> Traced:
@@ -128,7 +127,7 @@ def read_change(given: Change | Mapping[str, Any]) -> Change:
     if isinstance(given, Change):
         given = {name: getattr(given, name) for name in HINTS}
     require(isinstance(given, Mapping), "change", given, "a Change, or a dictionary of its fields")
-    given = {key: value.tolist() if isinstance(value, NUMPY) else value for key, value in given.items()}
+    given = {key: _as_python(value) for key, value in given.items()}
     for key, value in given.items():
         if key not in HINTS:
             near = did_you_mean(str(key), HINTS)
@@ -136,7 +135,15 @@ def read_change(given: Change | Mapping[str, Any]) -> Change:
         if not fits(value, HINTS[key]):
             raise UserError(wrong_type(f"change.{key}={value!r}", value, HINTS[key]))
     require("kind" in given, "change", given, "a kind, such as uniform")
+    require_seed(given.get("seed", 1), "change.seed")
     return Change(**given)
+
+
+def _as_python(value: Any) -> Any:
+    """Return arrays and numbers of NumPy, also in a list, as those of Python; other values as they are."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [*map(_as_python, value)] if isinstance(value, list | tuple) else value
 
 
 def with_change(given: SearchInput, change: Change, reached: _Reached, copies: int) -> SearchInput:

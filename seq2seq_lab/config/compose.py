@@ -393,7 +393,8 @@ def _refuse_other_changes(
             raise UserError(
                 f"{change.input_line} has several values, and {when} it has one. Write {key}=VALUE."
             )
-        if key == "logger" and "logger.mode" in allowed:
+        without = change.is_delete() or change.value() in (None, "none")
+        if key == "logger" and without and "logger.mode" in allowed:
             raise UserError(
                 f"{change.input_line} cannot change {when}. To log nothing write logger.mode=disabled."
             )

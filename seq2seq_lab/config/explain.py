@@ -159,7 +159,7 @@ def refuse_keys_of_deleted(overrides: Sequence[Override]) -> None:
         group, _, name = override.key_or_group.partition(".")
         if name and group in deleted:
             raise UserError(
-                f"{override.input_line} is not allowed: {deleted[group]} leaves out {group}. Remove one of the two."
+                f"{override.input_line} is not allowed: {deleted[group]} leaves out {group}. Remove {deleted[group]}."
             )
 
 

@@ -1,6 +1,7 @@
 """Finding run folders."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,9 +25,11 @@ def named_folder(name: str | Path) -> Path:
     `latest` is the run in outputs and sweeps that started last, `demo` the run that the package contains.
 
     Raises:
-        UserError: the folders contain no run, or something else than a name.
+        UserError: the folders contain no run, or `name` is not a path.
     """
-    require(isinstance(name, str | Path) and str(name) != "", "folder", repr(name), "the path of a folder")
+    require(
+        isinstance(name, str | os.PathLike) and str(name) != "", "folder", repr(name), "the path of a folder"
+    )
     if str(name) not in (LATEST, DEMO) or Path(name).exists():
         return Path(name)
     if str(name) == DEMO:

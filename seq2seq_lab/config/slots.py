@@ -138,8 +138,12 @@ def _remedy(group: str, key: str, slot: Slot, allowed: Collection[str]) -> str:
     if not users:
         return did_you_mean(key, allowed)
     remedy = f" It is a setting of {' or '.join(f'{group}={value}' for value in users)}."
-    if slot["_target_"] in [file_keys(group, value).get("_target_") for value in group_values(group)]:
+    files = {value: file_keys(group, value) for value in group_values(group)}
+    same = [value for value, keys in files.items() if keys.get("_target_") == slot["_target_"]]
+    if any(files[value].keys() <= slot.keys() for value in same):  # its file was chosen
         return remedy
+    if same:
+        return f"{remedy} Choose {group}={same[0]}."
     # The user has replaced the class, and the other settings are those of the file.
     others = [one for one in slot if one != "_target_" and one not in allowed and values_with(group, one)]
     return f"{remedy} Remove what this class does not have: {' '.join(f'~{group}.{one}' for one in others)}."

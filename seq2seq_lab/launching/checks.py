@@ -95,22 +95,26 @@ def check_momentum(config: Config) -> None:
 
 
 def _check_optimizer(config: Config) -> None:
-    """Refuse an optimizer whose step does not take the gradients of a training step.
+    """Create the optimizer, and refuse a class of torch whose step needs a closure or sparse gradients.
 
     Raises:
         UserError: names the class and the error.
     """
     weight = nn.Parameter(torch.zeros(1))
     optimizer = part("optimizer", config.optimizer, KINDS)([weight])
+    path = config.optimizer["_target_"]
+    usual = [file_keys("optimizer", choice).get("_target_") for choice in group_values("optimizer")]
+    # With `capturable` it has steps on a GPU only.
+    if path in usual or not path.startswith("torch.") or optimizer.defaults.get("capturable"):
+        return
     weight.grad = torch.zeros_like(weight)
-    if type(optimizer).__module__.startswith("torch."):
-        try:
-            optimizer.step()
-        except (TypeError, RuntimeError) as error:  # it needs a closure, or sparse gradients
-            raise UserError(
-                f"optimizer._target_={config.optimizer['_target_']}: its step failed: {error}. Choose an optimizer whose "
-                f"step takes dense gradients and no function."
-            ) from error
+    try:
+        optimizer.step()
+    except (TypeError, RuntimeError) as error:
+        raise UserError(
+            f"optimizer._target_={path}: its step failed: {str(error).rstrip('.')}. Choose an optimizer whose step needs "
+            f"no closure and takes dense gradients."
+        ) from error
 
 
 def _create_parts(config: Config) -> None:

@@ -37,7 +37,7 @@ from seq2seq_lab.errors import ComponentError, Preempted, UserError, storage_err
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end
 from seq2seq_lab.runtime import console
-from seq2seq_lab.runtime.device import check_precision, choose_device, gpu_of_rank
+from seq2seq_lab.runtime.device import choose_device, gpu_of_rank
 from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks, has_lost_rank
 from seq2seq_lab.runtime.signals import SIGNALS, StopSignals, is_ignored
 from seq2seq_lab.runtime.torchrun import is_external_rank
@@ -72,6 +72,17 @@ def launch(job: Job) -> dict[str, Any]:
         UserError: `run.experiment` raised it on any rank, or a rank made no progress.
         RankKilledError: a rank of this machine was killed, also after `trainer.max_restarts` restarts.
     """
+    try:
+        return _launched(job)
+    except Preempted as stopped:
+        handler = signal.getsignal(stopped.number)
+        # That of a launcher which started this process: submitit's queues the job again.
+        if callable(handler) and handler is not signal.default_int_handler:
+            handler(stopped.number, None)
+        raise
+
+
+def _launched(job: Job) -> dict[str, Any]:
     count = job.config.trainer.devices
     with optional_output():
         _prepare_folder(job)
@@ -156,14 +167,12 @@ def record_failure(folder: Path, error: BaseException) -> None:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse more ranks than this machine has devices, and tf32 without a GPU; with gloo, ranks may share GPUs.
+    """Refuse more ranks than this machine has devices; with gloo, ranks may share GPUs.
 
     Raises:
-        UserError: names the setting and the devices.
+        UserError: names the number of devices.
     """
     count, device = config.trainer.devices, choose_device(config.trainer.device)
-    check_precision("trainer.precision", config.trainer.precision, device)
-    check_precision("trainer.test_precision", config.trainer.test_precision, device)
     on_gpus = device.type == "cuda"
     if count == 1 or (on_gpus and config.trainer.backend is Backend.gloo):
         return

@@ -55,7 +55,9 @@ def reproduce(folder: Path, output: Path | None = None, changes: Sequence[str] =
     if difference is None and weights != new_weights:
         difference = f"weights of the best checkpoint: SHA-256 {weights}, now {new_weights}"
     if difference is not None:
-        return False, f"different: {difference}. The new run is in {target}."
+        steps = " and ".join(f"{one['step']:,}" for one in read_record(folder).get("extended", ()))
+        why = f" The run changed its length at step {steps}, and with it its learning rates." if steps else ""
+        return False, f"different: {difference}.{why} The new run is in {target}."
     count = sum(len(compared(row)) for row in rows)
     best = recorded["best_checkpoint"]
     return (

@@ -20,6 +20,7 @@ from seq2seq_lab.launching import checks, study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
 from seq2seq_lab.models.tables import check_vectors
 from seq2seq_lab.run import Job
+from seq2seq_lab.runtime.device import check_precisions, choose_device
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.training import checkpoint, provenance
@@ -61,6 +62,8 @@ def check_run(config: configuration.Config, resumed: bool = False, recorded: boo
     check_parts(config, resumed, recorded)
     if not is_external_rank():  # each process of a launcher chooses its device
         check_devices(config)
+        if not resumed:  # it computes with the precisions that it recorded
+            check_precisions(config.trainer, choose_device(config.trainer.device))
 
 
 def refuse_existing_run(folder: Path) -> None:

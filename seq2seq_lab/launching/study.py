@@ -318,6 +318,15 @@ def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
     return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
 
 
+def shown_values(folder: Path) -> dict[str, str]:
+    """Return what `primary_values` returns; nothing for a job whose `result.json` is not what a run records."""
+    try:
+        return primary_values(folder)
+    except UserError as error:
+        print(f"{folder}: {error}", flush=True)
+        return {}
+
+
 def print_summary(study: Study) -> None:
     """Print tables of a study's jobs and their scores, and list the jobs without a result."""
 
@@ -326,7 +335,7 @@ def print_summary(study: Study) -> None:
     started = {entry.hash for entry in read_index(study.folder, study.old_entries)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
     rows, finished, failed = [], [], []
-    scores = [primary_values(study.folder / entry.hash) for entry in entries]
+    scores = [shown_values(study.folder / entry.hash) for entry in entries]
     labels = list(dict.fromkeys(label for values in scores for label in values))
     for entry, values in zip(entries, scores, strict=True):
         folder = study.folder / entry.hash

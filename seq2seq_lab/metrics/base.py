@@ -20,7 +20,7 @@ Array = npt.NDArray[np.floating[Any]]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_ENDINGS = ("_confidence", "_signature")
 RESERVED_NAMES = (
-    *("examples", "seconds"),  # entries of `result.json` after the prefix of a split
+    *("examples", "seconds", "label"),  # entries of `result.json` after the prefix of a split or a baseline
     *("file", "allow_pickle"),  # arguments of `numpy.savez_compressed`, which writes the statistics by name
 )
 When = Literal["validation", "final"]
@@ -241,7 +241,10 @@ class Declarations:
         )
         _recorded(declared.metrics, declared.primary, Declaration)
         for key, value in result.items():
-            name = key.rpartition("/")[2].removesuffix("_confidence")
+            prefix, _, last = key.rpartition("/")
+            name = last.removesuffix("_confidence")
+            if not prefix:  # an entry of the whole run, which may have the name of a metric
+                continue
             if name in declared.metrics:
                 _check_number(key, value)
             elif name in declared.groupings:

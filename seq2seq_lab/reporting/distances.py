@@ -108,7 +108,10 @@ def opened(run: Run, open_run: Callable[..., Any]) -> Any:
     elif run.record["evaluation"]["ensemble"]:
         raise UserError(f"--attention: {run.folder} is an evaluation of an ensemble. Leave it out.")
     else:
-        found = open_run(run.result["run"], checkpoint=run.result["checkpoint"])
+        parent = run.folder.resolve().parent
+        # The recorded path may be relative to another folder, or the run may have been moved.
+        own = parent.parent if parent.name == "evaluations" else run.result["run"]
+        found = open_run(own, checkpoint=run.result["checkpoint"])
     if type(found).forced is Loaded.forced or found.reads == "files":
         raise UserError(
             f"--attention: {run.folder} is a run of {type(found.task).__name__}. Give runs of translation, dialogue or a "

@@ -103,14 +103,15 @@ def _undecided(table: Table, better: Group, group: Group, found: GroupDifference
         return Advice(
             f"{reason} More than {MAX_SEEDS} seeds would be needed: choose between them by size or speed."
         )
+    few = [one for one in (better, group) if len({run.seed for run in one.runs}) < found.seeds]
     return Advice(
         f"{reason} {found.seeds} seeds of both lines would decide one of this size.",
-        _seeds(group, found.seeds),
+        " && ".join(filter(None, (_seeds(one, found.seeds) for one in few))),
     )
 
 
 def _seeds(group: Group, needed: int) -> str:
-    """Return the command that trains a group with further seeds, up to a number of runs."""
+    """Return the command that trains a group with further seeds, up to a number of different ones."""
     known = {run.seed for run in group.runs}
     new = [str(seed) for seed in range(1, needed + len(known) + 1) if str(seed) not in known]
     return training_command(group.runs[0], "-m", f"seed={','.join(new[: needed - len(known)])}")

@@ -69,6 +69,8 @@ def check_run(run: "Run") -> None:
     _check(
         {"overrides": [], "changed": [], **record}, {"overrides": list[str], "changed": list[str]}, "run.json"
     )
+    for change in record.get("extended", ()):
+        _check(change, {"step": int}, "run.json: extended")
     check_statistics(run)
     check_page(run)
 

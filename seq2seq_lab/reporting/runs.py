@@ -93,6 +93,7 @@ class Run:
             *([f"{commit[:7]}{' (changed)' if record['dirty'] else ''}"] if commit else []),
             f"source {record['source'][:7]}",
             *(f"{part} changed when resumed" for part in record.get("changed", ())),
+            *(f"length changed at step {one['step']:,}" for one in record.get("extended", ())),
         ]
         components = [f"{name} {digest[:7]}" for name, digest in sorted(record["components"].items())]
         machines = [record["machine"], *record.get("resumed_on", ())]
@@ -224,11 +225,15 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
                 skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
                 continue
             skipped += [f"{folder / name}: {problem}" for name, problem in run.damaged.items()]
-            run_id = run.record.get("run_id") or str(folder)
+            # Without a logger a run has no id; the marks of its folder are those of the original in a copy too.
+            known = run.record.get("run_id")
+            run_id = known or " ".join(run.record.get("folder", ())) or str(folder)
             if run_id in runs:
                 # A copy fetched from W&B has no statistics.
                 run, copy = sorted((runs[run_id], run), key=lambda one: not one.statistics)
-                skipped.append(f"{copy.folder}: a copy of {run.folder} (run_id={run_id})")
+                skipped.append(
+                    f"{copy.folder}: a copy of {run.folder}{f' (run_id={known})' if known else ''}"
+                )
             runs[run_id] = run
     found = [*runs.values()]
     differing = recorded.differing_counts(found)
@@ -256,7 +261,8 @@ def read_finished(folder: Path, for_page: bool) -> Run:
         read_record(folder)  # of a version with another format
     result = read_result(folder)
     if (status := result.get("status", "not finished")) not in SCORED:
-        raise UserError(result["error"] if status == "damaged" else status)
+        error = str(result.get("error", "")).partition("\n")[0]
+        raise UserError(error if status == "damaged" else ": ".join(filter(None, (status, error))))
     if damaged := find_damage(folder, "run"):
         raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
     run = read_run(folder, result)

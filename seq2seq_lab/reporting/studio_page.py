@@ -249,9 +249,12 @@ def show(run: Any, sentences: str | Path | Sequence[str], search: str, size: int
     Raises:
         UserError: no sentences, or an unknown search.
     """
-    given = [str(sentences)] if isinstance(sentences, str | Path) else sentences
+    given = [sentences] if isinstance(sentences, str | Path) else sentences
     lines = [*given] if isinstance(given, Iterable) else []
-    require(lines != [], "sentences", repr(sentences), "one or more sentences")
+    if run.reads == "files":
+        lines = [str(one) for one in lines]
+    texts = lines != [] and all(isinstance(one, str) for one in lines)
+    require(texts, "sentences", repr(sentences), "one or more sentences")
     search = search if run.config.search is not None else "own"
     require(search in SEARCHES, "search", search, ", ".join(SEARCHES))
     return SavedPage(

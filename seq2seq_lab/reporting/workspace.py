@@ -68,9 +68,14 @@ def workspace(entity: str, project: str, study: str | None, by: str, declared: D
         ],
         runset_settings=workspaces.RunsetSettings(
             filters=workspaces.And(workspaces.Metric("Group") == study) if study else "",
-            groupby=[workspaces.Config(by)],
+            groupby=[workspaces.Config(logged(by))],
         ),
     )
+
+
+def logged(key: str) -> str:
+    """Return the key under which W&B has a setting or a choice; see `WandbTracker`."""
+    return f"config.{key}" if "." in key else key
 
 
 def sections(declared: Declarations, by: str) -> dict[str, list[Any]]:
@@ -78,12 +83,12 @@ def sections(declared: Declarations, by: str) -> dict[str, list[Any]]:
     import wandb_workspaces.reports.v2 as panels
 
     grouped: dict[str, Any] = {
-        "groupby": panels.Config(by),
+        "groupby": panels.Config(logged(by)),
         "groupby_aggfunc": "mean",
         "groupby_rangefunc": "stddev",
     }
     shown = {f"val/{name}": f"validation {one.label}" for name, one in declared.metrics.items() if one.shown}
-    keys = [*dict.fromkeys(("encoder", by, "seed"))]
+    keys = [*dict.fromkeys(("encoder", logged(by), "seed"))]
     columns = [panels.ParallelCoordinatesPlotColumn(panels.Config(key)) for key in keys]
     primary = panels.SummaryMetric(f"test/{declared.primary}")
     columns.append(panels.ParallelCoordinatesPlotColumn(primary))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.schema import Device, Precision
+from seq2seq_lab.config.schema import Device, Precision, TrainerConfig
 from seq2seq_lab.errors import UserError
 
 # oneDNN caches a primitive with its buffers for each of the last 1,024 shapes. Real corpora have hundreds of
@@ -119,8 +119,15 @@ def check_precision(setting: str, wanted: Precision, device: torch.device) -> No
     """
     if wanted is Precision.tf32 and device.type != "cuda":
         raise UserError(
-            f"{setting}=tf32 requires a GPU, but the device is {device.type}. Values: auto, fp32, bf16, fp16."
+            f"{setting}=tf32 requires a GPU, but the device is {device.type}. Use a machine with a GPU, or another "
+            f"precision: auto, fp32, bf16, fp16."
         )
+
+
+def check_precisions(settings: TrainerConfig, device: torch.device) -> None:
+    """Check the precisions of a run; see `check_precision`."""
+    check_precision("trainer.precision", settings.precision, device)
+    check_precision("trainer.test_precision", settings.test_precision, device)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -19,7 +19,6 @@ from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
 from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced, TracedSource
 from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
-from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.models.seq2seq import EncodedModel
@@ -37,6 +36,7 @@ class OneInput:
     """
 
     ask: ClassVar[Any] = None
+    reads: ClassVar[Literal["lines", "files"]]
     task: Any
     model: Any
     compute: Compute
@@ -127,7 +127,7 @@ class OneInput:
 
     def trace(
         self,
-        sentence: str,
+        sentence: str | Path,
         prefix: Prefix = (),
         change: Change | Mapping[str, Any] | None = None,
         *,
@@ -155,24 +155,29 @@ class OneInput:
         Raises:
             UserError: the task has no search, or an argument is not allowed.
         """
-        require(isinstance(sentence, str | Path), "sentence", repr(sentence), "a text")
+        files = self.reads == "files"
+        text = isinstance(sentence, str) or (files and isinstance(sentence, Path))
+        require(text, "sentence", repr(sentence), "the path of a file" if files else "a text")
         if before is None:
-            given = replace(self.search_input(sentence, search), check=check)
+            given = replace(self.search_input(str(sentence), search), sentence=str(sentence), check=check)
             before = trace(given, given.ids(prefix), maps, top)
         elif before.given is not None:
             self._require_those_of(before, sentence, prefix, search)
             before = replace(before, given=replace(before.given, check=check))
         return before if change is None else trace_changed(before, read_change(change), maps, top)
 
-    def _require_those_of(self, before: Traced, sentence: str, prefix: Prefix, search: Sequence[str]) -> None:
+    def _require_those_of(
+        self, before: Traced, sentence: str | Path, prefix: Prefix, search: Sequence[str]
+    ) -> None:
         """Refuse arguments of `trace` that are not those of the trace without the change."""
-        given, source = before.given, before.source.text
+        given = before.given
         assert given is not None
-        same = source in (str(sentence), composed(str(sentence)))
-        require(same, "sentence", repr(sentence), f"that of before, {source!r}")
-        if len(prefix):
-            same = given.ids(prefix) == [token.id for token in before.prefix]
+        same = given.sentence == str(sentence)
+        require(same, "sentence", repr(sentence), f"that of before, {given.sentence!r}")
+        if ids := given.ids(prefix):
+            same = ids == [token.id for token in before.prefix]
             require(same, "prefix", repr(prefix), "left out, or that of before")
+        require_list("trace", "settings", search, "search", split=True)
         if search:
             same = self.opening.search(tuple(search))[1] == given.settings.settings
             require(same, "search", search, "left out, or that of before")

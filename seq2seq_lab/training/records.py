@@ -8,15 +8,13 @@ from typing import Any
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.run_folder import cover, folder_marks, read_result, write_covered
-from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finite, set_file_aside
 from seq2seq_lab.models.embedding import count_trained
 from seq2seq_lab.runtime.device import peak_memory
 from seq2seq_lab.tracking import METRICS_FILE
 from seq2seq_lab.training import provenance
-from seq2seq_lab.training.parts import build_schedule
-from seq2seq_lab.training.schedules import depends_on_length
+from seq2seq_lab.training.schedules import differ_before
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -34,7 +32,7 @@ NO_PROVENANCE = (
 
 
 def resumed_record(
-    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str, config: Config
+    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str
 ) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: the original record with the differences from now.
 
@@ -43,7 +41,6 @@ def resumed_record(
 
     Args:
         newest: the name of the checkpoint from which it is resumed.
-        config: the configuration with which it is resumed; `config.yaml` has the one before.
 
     Raises:
         UserError: the data differ.
@@ -54,8 +51,6 @@ def resumed_record(
             f"resume={folder}: the run started with other {differing['data']}. Restore the data, or start a new run from "
             f"its weights with init_from={folder}."
         )
-    if (length := _changed_length(folder, config)) is not None:
-        differing["schedule"] = length
     for what in differing.values():
         log.warning("Changed since the run started: %s.", what)
     changed = sorted({*record.get("changed", ()), *differing})
@@ -75,16 +70,24 @@ def resumed_record(
     }
 
 
-def _changed_length(folder: Path, config: Config) -> str | None:
-    """Return the change of the length of a run on which its schedule depends, as text; None if there is none."""
-    before = foreign.load_config(folder / "config.yaml").trainer
-    names = [
-        name for name in ("max_epochs", "max_steps") if before.get(name) != getattr(config.trainer, name)
-    ]
-    if not names or not depends_on_length(build_schedule(config)):
-        return None
-    changes = [f"trainer.{name}={getattr(config.trainer, name)}, before {before.get(name)}" for name in names]
-    return f"the length that the schedule depends on ({'; '.join(changes)})"
+def with_extension(folder: Path, record: Mapping[str, Any], trainer: Trainer) -> dict[str, Any]:
+    """Return the `run.json` of a run that is resumed, with its change of length if the rates so far were of the old length.
+
+    The change is added to "extended": the step, and the number of steps of the run before and after.
+    """
+    before = foreign.load_config(
+        folder / "config.yaml"
+    ).trainer  # the settings of this start are not yet written
+    step = trainer.state.step
+    totals = trainer.steps_of(before.max_epochs, before.get("max_steps")), trainer.total
+    if totals[0] == totals[1] or not differ_before(trainer.step.schedule, step, totals, trainer.state.scores):
+        return dict(record)
+    log.warning(
+        "The run had a length of %s steps and now has %s. The learning rates of its first %s steps stay those of the first "
+        "length.",
+        *(f"{count:,}" for count in (*totals, step)),
+    )
+    return {**record, "extended": [*record.get("extended", ()), {"step": step, "steps": [*totals]}]}
 
 
 def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,13 +50,14 @@ class Schedule(ABC):
         return None
 
 
-def depends_on_length(schedule: Schedule) -> bool:
-    """Return whether the rates or the momentum of a schedule depend on the number of steps of the run."""
-    one, other = (
-        [(schedule.factor(step, total, ()), schedule.momentum(step, total)) for step in range(0, 100, 10)]
-        for total in (100, 200)
+def differ_before(schedule: Schedule, step: int, totals: tuple[int, int], history: Sequence[Score]) -> bool:
+    """Return whether the rates or the momentum before a step differ between runs of two lengths, at up to 1,000 steps."""
+    return any(
+        (schedule.factor(i, one, history), schedule.momentum(i, one))
+        != (schedule.factor(i, other, history), schedule.momentum(i, other))
+        for one, other in [totals]
+        for i in range(0, step, max(1, step // 1000))
     )
-    return one != other
 
 
 class Constant(Schedule):

@@ -87,8 +87,7 @@ class Trainer:
         self.plan: EpochPlan | None = None
         # With a tokenizer that samples, later epochs can have a few steps more or less.
         self.epoch_steps = self.open_epoch(0) if epoch_steps is None else epoch_steps
-        by_epochs = (1 if settings.fast_dev_run else settings.max_epochs) * self.epoch_steps
-        self.total = by_epochs if settings.max_steps is None else min(settings.max_steps, by_epochs)
+        self.total = self.steps_of(settings.max_epochs, settings.max_steps)
         self.step = TrainingStep(
             task=task,
             model=model,
@@ -122,6 +121,11 @@ class Trainer:
         if self.settings.fast_dev_run:
             return min(FAST_DEV_STEPS, self.plan.steps)
         return min(fixed or self.plan.steps, self.plan.steps)
+
+    def steps_of(self, max_epochs: int, max_steps: int | None) -> int:
+        """Return the number of steps of a run with these limits."""
+        by_epochs = (1 if self.settings.fast_dev_run else max_epochs) * self.epoch_steps
+        return by_epochs if max_steps is None else min(max_steps, by_epochs)
 
     @property
     def done(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from demo_models import SOURCES, demo, demo_with
 
 import seq2seq_lab
-from seq2seq_lab.analysis.difference import _of_last
+from seq2seq_lab.analysis.difference import _is_cut_at, _of_last
 from seq2seq_lab.errors import UserError
 
 SENTENCE = SOURCES[1]
@@ -80,6 +80,14 @@ def test_an_output_that_the_length_limit_cuts_is_scored_without_eos() -> None:
     expected = [whole.best.log_prob, math.fsum(whole.best.log_probs[: len(cut.best.log_probs)])]
     assert found.log_probs == [pytest.approx(expected, abs=1e-4)] * 2
     assert found.parting is None
+
+
+def test_a_word_that_the_length_limit_cuts_is_not_another_word() -> None:
+    cut = SimpleNamespace(words=["a", "walk"], ended=False)
+    assert [_is_cut_at(cut, 1, other) for other in ("walking", "talk", "")] == [True, False, False]
+    assert _is_cut_at(cut, 2, "x")
+    assert not _is_cut_at(cut, 0, "an")
+    assert not _is_cut_at(SimpleNamespace(words=["a", "walk"], ended=True), 1, "walking")
 
 
 def test_the_runs_of_a_difference_are_open() -> None:

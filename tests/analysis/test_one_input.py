@@ -1,6 +1,7 @@
 """Questions about one sentence: the same numbers as those of many, as plain data."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,13 @@ def test_numbers_of_numpy_are_read_as_those_of_python() -> None:
     for prefix in (np.array(ids), [*map(np.int64, ids)]):
         assert [token.id for token in run.trace(SOURCES[0], prefix).prefix] == ids
     row = np.full(len(traced.source.column_names), 0.125)
-    changes = [
-        {"kind": "weights", "step": np.int64(1), "weights": row},
-        {"kind": "weights", "step": 1, "weights": [*row]},
-    ]
-    found = [run.trace(SOURCES[0], change=change) for change in changes]
-    assert as_plain(found[0]) == as_plain(found[1])
+    rows = (row, [*row], [*map(np.float32, row)], [0.125] * len(row))
+    changes = [{"kind": "weights", "step": np.int64(1), "weights": one, "seen": np.True_} for one in rows]
+    expected, *found = [as_plain(run.trace(SOURCES[0], change=change)) for change in changes]
+    assert found == [expected] * 3
+    run.intervene(*PAIR, ["uniform"], seen=np.False_, seed=np.int64(2))
+    with pytest.raises(UserError, match=r"^change\.seed=-1"):
+        run.trace(SOURCES[0], change={"kind": "permute", "step": 1, "seed": -1})
 
 
 def test_the_arguments_beside_a_trace_are_those_of_it() -> None:
@@ -161,11 +163,16 @@ def test_the_arguments_beside_a_trace_are_those_of_it() -> None:
     for name, other in (("prefix", [*ids, *ids]), ("search", ["search=beam", "search.size=3"])):
         with pytest.raises(UserError, match=f"^{name}=.*that of before"):
             run.trace(SOURCES[0], change=change, before=before, **{name: other})
+    for name, wrong in (("prefix", None), ("search", "search=greedy")):
+        with pytest.raises(UserError, match=r"^(prefix=None|trace takes a list)"):
+            run.trace(SOURCES[0], change=change, before=before, **{name: wrong})
     with pytest.raises(UserError, match=r"^sentence=.*that of before"):
         run.trace(SOURCES[1], change=change, before=before)
 
 
-@pytest.mark.parametrize("sentence", [5, None, [SOURCES[0]]])
+@pytest.mark.parametrize("sentence", [5, None, [SOURCES[0]], Path("a sentence")])
 def test_a_sentence_is_a_text(sentence: Any) -> None:
     with pytest.raises(UserError, match=r"^sentence="):
         demo().trace(sentence)
+    with pytest.raises(UserError, match=r"^sentences?="):
+        demo().show([sentence])

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import seq2seq_lab
 from seq2seq_lab import run
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.schema import Backend
-from seq2seq_lab.errors import ComponentError, UserError
+from seq2seq_lab.errors import ComponentError, Preempted, UserError
 from seq2seq_lab.launching import launch, start
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
@@ -399,3 +400,28 @@ def test_the_backend_adds_up_tensors(
     ranks = Ranks(0, 2, 0).with_backend(backend, torch.device(device))
     ranks.all_reduce(torch.ones(1))
     assert (asked, added) == (made, ["group"] if made else [None])
+
+
+def test_the_handler_of_the_process_gets_the_signal_that_has_stopped_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed = compose_run([*SETTINGS, f"hydra.run.dir={tmp_path / 'run'}"])
+    (tmp_path / "run").mkdir()
+    job = Job(composed.config, composed.plain, dict(composed.choices), tmp_path / "run", False)
+    monkeypatch.setattr(run, "experiment", lambda *_: signal.raise_signal(signal.SIGUSR2))
+    received: list[str] = []
+
+    def queue_again(number: int, _: object) -> None:
+        received.append(json.loads((tmp_path / "run" / "result.json").read_text())["status"])
+        raise SystemExit(number)
+
+    before = signal.signal(signal.SIGUSR2, queue_again)
+    try:
+        with pytest.raises(SystemExit):
+            launch.launch(job)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        with pytest.raises(Preempted):
+            launch.launch(job)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert received == ["preempted"]

@@ -45,9 +45,18 @@ def test_a_beta_is_allowed_where_it_has_an_effect() -> None:
     for settings in (
         ["optimizer.betas=[0.8,0.98]", "schedule=constant"],
         ["optimizer.betas=[0.8,0.98]", "schedule.momentum=null"],
-        ["optimizer=adam_defaults", "optimizer.betas=[0.9,0.95]"],
     ):
         start.check_parts(compose_run(settings).config)
+
+
+def test_the_first_beta_of_a_file_is_not_one_that_the_user_has_set() -> None:
+    start.check_parts(compose_run(["optimizer=adam_defaults", "optimizer.betas=[0.9,0.95]"]).config)
+
+
+@pytest.mark.parametrize("target", ["NAdam", "Adam"])
+def test_an_optimizer_with_steps_on_a_gpu_only_is_not_tried_here(target: str) -> None:
+    settings = [f"optimizer._target_=torch.optim.{target}", "~optimizer.fused", "+optimizer.capturable=true"]
+    start.check_parts(compose_run(settings).config)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,7 @@ def test_a_beta_is_allowed_where_it_has_an_effect() -> None:
             r"schedule\.momentum=\[0\.85, 0\.95\] replaces it.*schedule\.momentum=null",
         ),
         (["optimizer._target_=torch.optim.RMSprop"], r"Remove .*: ~optimizer\.betas ~optimizer\.fused\."),
+        (["optimizer._target_=torch.optim.SGD"], r"Choose optimizer=sgd\."),
         (
             ["optimizer=sgd", "+optimizer.betas=[0.9,0.98]"],
             r"setting of optimizer=adam or optimizer=adamw\. Allowed",

@@ -211,6 +211,14 @@ def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], nam
         Declarations.of([Late(), wrong], [], "late")
 
 
+def test_an_entry_of_the_run_may_have_the_name_of_a_metric() -> None:
+    named = type("Precision", (Late,), {"name": "precision"})()
+    result = Declarations.of([named], [], "precision").result()
+    Declarations.read({**result, "precision": "bf16", "test/precision": 0.5})
+    with pytest.raises(UserError, match="test/precision"):
+        Declarations.read({**result, "precision": "bf16", "test/precision": "bf16"})
+
+
 def test_one_cluster_of_examples_has_no_interval() -> None:
     rows = np.array([[1.0, 1.0], [0.0, 1.0]])
     assert confidence_interval(ratio, rows, np.array([3, 3]), 10) is None

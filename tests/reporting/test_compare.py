@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from seq2seq_lab.reporting import (
     run_page,
     table_files,
 )
+from seq2seq_lab.reporting.group_tests import GroupDifference
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.reporting.shown import page_files
@@ -1017,7 +1019,7 @@ def test_the_effect_of_a_setting_is_the_difference_of_lines_that_share_the_other
     assert found[0].cells(table)[4] in html
 
 
-def test_the_next_steps_of_a_comparison_are_commands(study: Path) -> None:
+def test_the_next_steps_of_a_comparison_are_commands(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = comparison.compare(group_runs(find_runs([study])[0]), None)
     reasons = {one.reason: one.command for one in effects.next_steps(table)}
     run = table.lines[0].group.median("test/bleu")
@@ -1025,6 +1027,18 @@ def test_the_next_steps_of_a_comparison_are_commands(study: Path) -> None:
     assert f"python -m seq2seq_lab.predict {run.folder} --weights" in reasons.values()
     opened = [text for text in reasons if "is not decided" in text]
     assert opened
+    lines = table.lines[0].group, table.lines[-1].group
+    difference = GroupDifference(0.1, 0.2, 0.3, seeds=8)
+    assert effects._undecided(table, *lines, difference).command == ""  # these runs record no command
+    monkeypatch.setattr(effects, "training_command", lambda _, *words: " ".join(words))
+    for more, fewer in (lines, lines[::-1]):
+        unequal = [replace(more, runs=[*more.runs] * 3), fewer]  # runs that repeat seeds are no further seeds
+        commands = effects._undecided(table, *unequal, difference).command.split(" && ")
+        assert [sorted(command.rpartition("seed=")[2].split(",")) for command in commands] == [
+            sorted({*map(str, range(1, 9))} - {run.seed for run in group.runs}) for group in unequal
+        ]
+    enough = [replace(group, runs=[SimpleNamespace(seed=str(i)) for i in range(9)]) for group in lines]
+    assert effects._undecided(table, *enough, difference).command == ""
     single = comparison.compare(group_runs(find_runs([study / "none1", study / "additive1"])[0]), None)
     assert "2 of 2 lines have fewer than 3 runs" in next(effects.next_steps(single)).reason
 

@@ -1,6 +1,7 @@
 """Real runs, recorded by the default logger and trained on text with odd line separators, compared."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import command_line
 import pytest
 from extras import needs_plotly
 
+import seq2seq_lab
 from seq2seq_lab import evaluate
 from seq2seq_lab.compare import main
-from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting import comparison, distances, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
@@ -68,6 +70,26 @@ def test_a_study_counts_each_run_once(recorded: Path) -> None:
     assert len(runs) == 2
     assert all(run.examples and run.statistics for run in runs)
     assert skipped == [f"{copy}: a copy of {copy.parents[2]} (run_id={runs[0].record['run_id']})"]
+
+
+def test_a_copy_of_a_run_without_a_logger_is_no_further_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "pairs.tsv")
+    for seed in (1, 2):
+        seq2seq_lab.train([*SETTINGS, f"seed={seed}", "logger=none"], folder=tmp_path / "runs" / str(seed))
+    shutil.copytree(tmp_path / "runs", tmp_path / "copies")
+    seq2seq_lab.load(tmp_path / "copies" / "2").evaluate()
+    runs, skipped = find_runs([tmp_path / "runs", tmp_path / "copies"])
+    assert [run.folder.parent.name for run in runs] == ["runs"] * 2
+    assert skipped == [
+        f"{tmp_path / 'copies' / name}: a copy of {tmp_path / 'runs' / name}" for name in ("1", "2")
+    ]
+    # Its evaluation is another run, and reads the weights of the copy.
+    moved = (tmp_path / "copies").rename(tmp_path / "moved")
+    (evaluation,), _ = find_runs([moved / "2" / "evaluations" / "1"])
+    assert distances.opened(evaluation, seq2seq_lab.load).folder == moved / "2"
 
 
 @needs_plotly

@@ -61,6 +61,8 @@ def test_a_study_is_shown_alone_and_grouped() -> None:
     assert "why" in found(spec, "value")
     assert "why" not in json.dumps(spec_of("team", "seq2seq_lab", None, "encoder"))
     assert "encoder" in json.dumps(found(spec, "grouping"))
+    dotted = json.dumps(found(spec_of("team", "seq2seq_lab", None, "model.dropout"), "grouping"))
+    assert "config.value.model.dropout" in dotted
 
 
 @needs_workspaces

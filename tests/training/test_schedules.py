@@ -15,7 +15,7 @@ from seq2seq_lab.training.schedules import (
     Schedule,
     Score,
     Warmup,
-    depends_on_length,
+    differ_before,
 )
 
 
@@ -40,15 +40,27 @@ def test_one_cycle_equals_torch(total: int) -> None:
             theirs.step()
 
 
-def test_the_length_of_a_run_changes_the_cycles_only() -> None:
-    level = OneCycle(warmup_share=0, initial_factor=1, final_factor=1, momentum=(0.85, 0.95))
+class DownAtTheEnd(Schedule):
+    """A custom schedule that falls in the last tenth of the run only, and reads the last score."""
+
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
+        return (1.0 if step < 0.9 * total else 0.1) * abs(history[-1].value)
+
+
+def test_the_rates_before_a_step_can_depend_on_the_length() -> None:
+    level, history = (
+        OneCycle(warmup_share=0, initial_factor=1, final_factor=1, momentum=(0.85, 0.95)),
+        [Score(1.0, 0.0)],
+    )
     for schedule in (like_torch(), level, Cosine(warmup_share=0, final_factor=0)):
-        assert depends_on_length(schedule)
+        assert differ_before(schedule, 100, (5000, 6000), history)
     for schedule in (
         *(Constant(), Warmup(10), InverseSquareRoot(10), EpochDecay(1, 0.5)),
         Plateau(factor=0.5, patience=1),
     ):
-        assert not depends_on_length(schedule)
+        assert not differ_before(schedule, 100, (5000, 6000), history)
+    assert differ_before(DownAtTheEnd(), 5000, (5000, 6000), history)
+    assert not differ_before(DownAtTheEnd(), 4000, (5000, 6000), history)
 
 
 def test_one_cycle_that_leaves_momentum_alone() -> None:

@@ -31,9 +31,8 @@ class CopyingTokenizer(Tokenizer):
         made = tokenizer_class(tokenizer)(**settings)
         if not isinstance(made, VocabularyTokenizer):
             raise UserError(
-                f"readout.copied_words={copied_words} needs a tokenizer that cuts at spaces or into letters, and "
-                f"tokenizer._target_={tokenizer} does not. Choose tokenizer=word, whitespace or char, or set "
-                f"readout.copied_words=0."
+                f"readout.copied_words={copied_words} needs a VocabularyTokenizer, and tokenizer._target_={tokenizer} is "
+                f"none. Choose tokenizer=word, whitespace or char, or set readout.copied_words=0."
             )
         self._base: VocabularyTokenizer = made
         self.joint = made.joint

@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from seq2seq_lab.analysis.traced import Alternative, Token, Traced, TracedOutput
 from seq2seq_lab.analysis.tracing import TOP, attention_fields
 from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
@@ -82,7 +83,7 @@ class LoadedClassifier(Loaded):
 
     def trace(
         self,
-        sentence: str,
+        sentence: str | Path,
         *arguments: Any,
         top: int = TOP,
         check: Callable[[], None] | None = None,
@@ -97,8 +98,9 @@ class LoadedClassifier(Loaded):
             raise UserError(
                 f"trace: a classifier has no search, so it takes only a sentence, not {[*arguments, *options]}."
             )
-        (best,) = self.predict([sentence])
-        source, groups = text_source(composed(sentence), self.task.vocabulary.tokenizer, "tokens")
+        require(isinstance(sentence, str), "sentence", repr(sentence), "a text")
+        (best,) = self.predict([str(sentence)])
+        source, groups = text_source(composed(str(sentence)), self.task.vocabulary.tokenizer, "tokens")
         return traced_classes(
             best, self.task_name, source, groups=groups, classes=self.task.vocabulary.classes, top=top
         )
