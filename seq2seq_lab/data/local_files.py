@@ -63,7 +63,7 @@ COMPRESSED = tuple(_COMPRESSIONS)
 _NO_TEXT = {
     rb"PK\x03\x04": "a ZIP archive or a workbook of Excel. Unpack it, or save the sheet as CSV",
     rb"\xd0\xcf\x11\xe0": "a document of Office. Save the sheet as CSV",
-    rb".{257}ustar": "a tar archive. Unpack it",
+    rb".{257}ustar(\0|  \0)": "a tar archive. Unpack it",
     rb"7z\xbc\xaf\x27\x1c|Rar!": "an archive. Unpack it",
     rb"PAR1": "a Parquet file, which needs the suffix .parquet",
     rb"ARROW1|\xff\xff\xff\xff.\0\0\0\x10\0\0\0": "an Arrow file. Convert it to Parquet",
@@ -169,15 +169,16 @@ def _decode_as_written(
         encoding = _MARKS[mark]
     elif encoding is None:
         _refuse_wide(start, name, remedy)
-    if start.count(b"\r") > 1 and b"\n" not in start:
+    encoding = codecs.lookup(encoding or "utf-8").name
+    narrow = "\n".encode(encoding) == b"\n"
+    if narrow and start.count(b"\r") > 1 and b"\n" not in start:
         raise UserError(
             f"{name}: its lines end in carriage returns. Convert them, for example with `tr '\\r' '\\n'`."
         )
-    encoding = codecs.lookup(encoding or "utf-8").name
     if encoding == "utf-8-sig":
         stream.read(len(mark))
         encoding = "utf-8"
-    if "\n".encode(encoding) != b"\n":
+    if not narrow:
         yield from _decode_wide(stream, name, counts, encoding, remedy)
         return
     doubtful = 0  # lines with other than ASCII characters that are valid UTF-8 as well
@@ -224,6 +225,9 @@ def _decode_wide(
         for line_number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), start=1):
             if len(line) == LONGEST_LINE and not line.endswith("\n"):
                 raise _long_line(name, line_number)
+            if line.startswith("\ufeff"):  # of files that were joined
+                line = line[1:]
+                counts["byte_order_marks"] += 1
             if line.endswith("\r\n"):
                 line = line[:-2]
                 counts["carriage_returns"] += 1
@@ -256,7 +260,8 @@ def check_encoding(encoding: str | None) -> None:
 def _refuse_wide(start: bytes, name: str, remedy: str) -> None:
     """Raise `UserError` for the start of a file in UTF-32 or UTF-16 without a byte order mark.
 
-    The highest byte of a character of UTF-32 is NUL, and the one after it mostly; of UTF-16, the higher one mostly.
+    The highest byte of a character of UTF-32 is NUL, and the one after it mostly; of UTF-16 in Latin letters, the higher
+    one mostly.
     """
     found = None
     for encoding, size, places in (
@@ -268,6 +273,7 @@ def _refuse_wide(start: bytes, name: str, remedy: str) -> None:
         most = max(2, len(start) / size * (0.9 if size == 4 else 1 / 3))
         if found is None and all(start[place::size].count(0) > most for place in places):
             found = encoding
+    found = found or _utf_16_of_other_scripts(start)
     if found is not None:
         action = (
             f"set dataset.encoding={found}" if remedy is DATASET_REMEDY else remedy.replace("CP1252", found)
@@ -275,6 +281,27 @@ def _refuse_wide(start: bytes, name: str, remedy: str) -> None:
         raise UserError(
             f"{name} is not in UTF-8. It seems to be in {found[:6].upper()} without a byte order mark: {action}."
         )
+
+
+def _utf_16_of_other_scripts(start: bytes) -> str | None:
+    """Return the form of UTF-16 that the start of a file in letters that are not Latin seems to have; None for another file.
+
+    The higher byte of spaces, line feeds and punctuation is NUL. That of letters is mostly the same in one script, or the
+    bytes are not UTF-8, as in Chinese.
+    """
+    start = start[: len(start) // 2 * 2]
+    for encoding, place in (("utf-16-le", 1), ("utf-16-be", 0)):
+        high, low = start[place::2], start[1 - place :: 2]
+        if high.count(0) <= 4 * low.count(0):
+            continue
+        text = start.decode(encoding, "replace")
+        strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\r\n\t" for c in text)
+        one_script = max(high.count(byte) for byte in {*high} - {0}) * 2 > len(high) if any(high) else True
+        if 20 * strange <= len(text) and (
+            one_script or not any(_is_utf8(start[: -cut or None]) for cut in range(4))
+        ):
+            return encoding
+    return None
 
 
 def _is_utf8(raw: bytes) -> bool:

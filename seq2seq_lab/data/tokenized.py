@@ -1,9 +1,10 @@
 """A tokenized corpus of sentence pairs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -166,8 +167,12 @@ def tokenize_text(text: ParallelText, tokenizers: TokenizerPair, name: str) -> T
     described = f"Tokenizing {name}, target"
     if not tokenizers.target.reads_source:
         return TokenizedText(source, Ragged.encoded(tokenizers.target.encode, text.target, described))
-    rows = tokenizers.target.encode_outputs(text.target, text.source)
-    return TokenizedText(source, Ragged.of(rows))
+    sources = iter(text.source)
+
+    def encode(targets: Sequence[str]) -> list[list[int]]:
+        return tokenizers.target.encode_outputs(targets, [*islice(sources, len(targets))])
+
+    return TokenizedText(source, Ragged.encoded(encode, text.target, described))
 
 
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:

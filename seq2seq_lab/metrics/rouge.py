@@ -1,5 +1,6 @@
 """ROUGE, computed by the package rouge-score."""
 
+import re
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Literal, get_args
@@ -12,6 +13,7 @@ from seq2seq_lab.metrics.texts import TextOutputs
 
 Kind = Literal["rouge1", "rouge2", "rougeL"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+LETTERS = re.compile("[a-zA-Z0-9]")  # that rouge-score reads
 
 
 class RougeScore(Metric):
@@ -41,6 +43,13 @@ class RougeScore(Metric):
                 f"metric={self.name} needs rouge-score: pip install 'seq2seq_lab[rouge]'."
             ) from error
         return RougeScorer([self.kind], use_stemmer=self.stemmer)
+
+    def unavailable(self, outputs: TextOutputs) -> str | None:
+        """See `Metric.unavailable`."""
+        count = len(outputs.scored)
+        if any(LETTERS.search(line) for i in range(count) for line in outputs.references.of(i)):
+            return None
+        return "rouge-score reads the letters a to z and digits only, and the references have none."
 
     def rows(self, outputs: TextOutputs) -> Array:
         """See `Metric.rows`."""

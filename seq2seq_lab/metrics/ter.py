@@ -42,8 +42,9 @@ class Ter(TextMetric):
         rows = []
         for output, *lines in zip(hypotheses, *streams, strict=True):
             heartbeat.beat("scoring texts")
-            references = [line.split() for line in lines if line is not None]
-            edits = min(edit_distance(output.split(), reference) for reference in references)
+            # In lower case, as sacreBLEU's TER.
+            references = [line.lower().split() for line in lines if line is not None]
+            edits = min(edit_distance(output.lower().split(), reference) for reference in references)
             rows.append((edits, sum(map(len, references)) / len(references)))
         return np.array(rows, np.float64)
 

@@ -184,7 +184,8 @@ def _by_script(characters: frozenset[str]) -> dict[str, frozenset[str]]:
     for shared in _SHARED:
         for one in groups.pop(shared, ()):
             of = {"Hani" if script in _CJK else script for script in scripts.script_extension(one)}
-            for script in of & groups.keys() or {"Zyyy"}:
+            alone = {"Hani"} & of or (of if len(of) == 1 else {"Zyyy"})
+            for script in of & groups.keys() or alone:
                 groups.setdefault(script, set()).add(one)
     groups["Zyyy"] = groups.pop("Zyyy", set())  # last: the fonts of the scripts may have them
     return {script: frozenset(group) for script, group in groups.items()}

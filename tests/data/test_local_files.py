@@ -155,10 +155,26 @@ def tar(folder: Path) -> bytes:
     return (folder / "x.tar.gz").read_bytes()
 
 
+SCRIPTS = {
+    "Hindi": "राजा सोता है।\tle roi dort\n",
+    "Thai": "กษัตริย์ชราไม่นอน\tราชินีร้องเพลง\n",
+    "Chinese": "国王睡觉。\t王后唱歌。\n",
+    "Japanese": "王様は寝ます。\tネコは歌う。\n",
+    "Korean": "왕은 잔다.\t고양이는 노래한다.\n",
+    "Russian": "король спит\tкошка поёт\n",
+    "Arabic": "الملك نائم\tالقطة تغني\n",
+}
 REFUSED: dict[str, tuple[str, bytes | Callable[[Path], bytes], dict[str, Any], str]] = {
     "cp1252": ("a.tsv", TABLE.encode("cp1252"), {}, r"line 1: byte 3 .*dataset\.encoding=cp1252"),
     "UTF-16": ("a.tsv", TABLE.encode("utf-16-le"), {}, r"dataset\.encoding=utf-16-le"),
     "UTF-16 of the other order": ("a.tsv", TABLE.encode("utf-16-be"), {}, r"dataset\.encoding=utf-16-be"),
+    **{
+        f"UTF-16 of {language} in {encoding}": (
+            "a.tsv", (text * 20).encode(encoding), {}, rf"UTF-16 without .*dataset\.encoding={encoding}"
+        )
+        for language, text in SCRIPTS.items()
+        for encoding in ("utf-16-le", "utf-16-be")
+    },
     "half a character": ("a.tsv", TABLE.encode("utf-16")[:-1], {}, "UTF-16.*complete copy"),
     "a wrong byte": ("a.tsv", b"a\t\x81\n", {"encoding": "cp1252"}, r"line 1: byte 3 is not CP1252"),
     "an unknown encoding": ("a.tsv", b"", {"encoding": "utf-61"}, r"dataset\.encoding=utf-61 "),
@@ -206,6 +222,35 @@ def test_what_cannot_be_read_is_refused_with_a_remedy(
     made = content if isinstance(content, bytes) else content(tmp_path)
     with pytest.raises(UserError, match=f"(?s){remedy}"):
         pairs(tmp_path / name, made, **changes)
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_texts_of_every_script_are_not_taken_for_another_encoding(
+    language: str, encoding: str, tmp_path: Path
+) -> None:
+    text = SCRIPTS[language] * 20
+    expected = [tuple(SCRIPTS[language].strip().split("\t"))] * 20
+    assert pairs(tmp_path / "a.tsv", text.encode(encoding)) == expected
+    # One NUL in text of letters is not UTF-16; its line is bad, and the others are read.
+    odd = text.replace("\t", "\0\t", 1).encode(encoding)
+    assert pairs(tmp_path / "b.tsv", odd, on_bad_pair="drop") == expected[1:]
+
+
+def test_letters_whose_bytes_are_ends_of_lines_are_read(tmp_path: Path) -> None:
+    long = "മലയാളം ഭാഷ " * 30
+    assert pairs(tmp_path / "a.tsv", f"{long.strip()}\tx\n".encode("utf-16")) == [(long.strip(), "x")]
+
+
+def test_marks_of_joined_files_are_removed(tmp_path: Path) -> None:
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        assert pairs(tmp_path / f"{encoding}.tsv", "a b\tc\n".encode(encoding) * 2) == [("a b", "c")] * 2
+
+
+def test_a_text_with_the_letters_of_a_tar_archive_is_read(tmp_path: Path) -> None:
+    line = "a" * 256 + "gustar\tx"
+    assert line.index("ustar") == 257
+    assert pairs(tmp_path / "a.tsv", f"{line}\n".encode()) == [tuple(line.split("\t"))]
 
 
 def test_what_is_not_a_file_is_named(tmp_path: Path) -> None:

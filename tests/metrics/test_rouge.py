@@ -10,7 +10,7 @@ import pytest
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.metrics.rouge import Rouge
+from seq2seq_lab.metrics.rouge import Rouge, RougeScore
 from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.tasks.captions import evaluation as captions
 from seq2seq_lab.tasks.classification import evaluation as classification
@@ -52,6 +52,13 @@ def test_the_f1_is_that_of_the_best_reference(kind: Any, stemmer: bool, f1: tupl
     assert rows.tolist() == [pytest.approx([value, 1]) for value in f1]
     assert metric.value(rows.sum(0)) == pytest.approx(50 * sum(f1))
     assert f"|stem:{'yes' if stemmer else 'no'}|" in metric.signature(outputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("reference", "reads"), [("राजा सोता है।", False), ("le roi", True), ("7", True)])
+def test_references_without_letters_that_it_reads_have_no_score(reference: str, reads: bool) -> None:
+    metric = RougeScore("rougeL", False)
+    outputs: Any = SimpleNamespace(references=References([reference], ["x"]), scored=["राजा"])
+    assert (metric.unavailable(outputs) is None) == reads
 
 
 def test_the_comparison_computes_what_the_statistics_mean() -> None:

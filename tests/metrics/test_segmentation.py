@@ -109,6 +109,13 @@ def test_ter_of_other_scripts_without_spaces_counts_letters() -> None:
     assert str(Ter().signature(outputs)).endswith("|words:letters|shifts:no")
 
 
+def test_ter_of_letters_is_that_of_lowercased_text_as_sacrebleus() -> None:
+    references = References(["ผมชอบ iPhone มาก"], segmentation=Segmentation("char", "letters"))
+    outputs = TextOutputs(["ผมชอบ IPHONE มาก"], references)
+    assert Ter().value(Ter().rows(outputs).sum(0)) == 0
+    assert "|case:lc|" in str(Ter().signature(outputs))
+
+
 @given(st.lists(st.sampled_from("กขคง"), max_size=9), st.lists(st.sampled_from("กขคง"), max_size=9))
 def test_ter_of_letters_is_the_edit_distance_of_every_path(output: list[str], reference: list[str]) -> None:
     @cache

@@ -12,6 +12,7 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.words import is_unspaced
 from seq2seq_lab.metrics.alignment import (
     AER_ROWS,
     AttentionMap,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+UNKNOWN_OF_OTHERS = 0.5  # of validation and test
+SAMPLED = 100  # lines of a split
 UNKNOWN_WARNING = 0.25  # share of unknown training tokens that suggests the wrong text or tokenizer
 ROOM = 1.25  # output tokens that fit in a heatmap of fixed size, relative to those of the reference
 SHORT = 10  # words of a sample whose attention is printed at the end, if there is one
@@ -112,10 +115,15 @@ def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> 
             f"{held_out:,}",
         )
     for name, rate in tokenized.unknown_rate.items():
-        if name.startswith("train/") and rate > UNKNOWN_WARNING:
-            log.warning(
-                "%.0f%% of the tokens of %s are unknown. Check the text and the tokenizer.", 100 * rate, name
-            )
+        if rate <= (UNKNOWN_WARNING if name.startswith("train/") else UNKNOWN_OF_OTHERS):
+            continue
+        split, _, side = name.rpartition("/")
+        text = corpus.splits[split.removeprefix("test/")]
+        lines = getattr(text, side)[:SAMPLED]
+        remedy = "Check the text and the tokenizer"
+        if is_unspaced(lines):
+            remedy = "It has no spaces between words: choose tokenizer=bpe or char"
+        log.warning("%.0f%% of the tokens of %s are unknown. %s.", 100 * rate, name, remedy)
 
 
 @dataclass(frozen=True)
