@@ -1,8 +1,9 @@
 """The report of an evaluation. The program prints it, writes it to the run folder and logs it; pages show it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -102,7 +103,7 @@ class Heatmaps:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The heatmaps for JSON, with weights of three decimals."""
+        """The heatmaps for JSON, with weights of three decimals; without those of a diverged model, which are not finite."""
         return [
             {key: getattr(one, name) for name, key in self.keys.items()}
             | {
@@ -111,6 +112,7 @@ class Heatmaps:
                 ]
             }
             for one in self.maps
+            if all(map(math.isfinite, chain.from_iterable(one.weights)))
         ]
 
 

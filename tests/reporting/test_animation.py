@@ -1,6 +1,7 @@
 """The attention over the training: which steps it has, the animation and the sliders of a page."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,11 @@ def test_a_page_has_a_slider_over_the_training(folder: Path) -> None:
     ]
     assert [len(one["y"]) for one in data["frames"]] == [3, 2, 2]
     assert data["frames"][1]["links"] == [[1, 0]]
+
+
+def test_weights_of_a_diverged_model_are_not_written() -> None:
+    maps = [
+        Heatmap(title=str(weight), columns=["a"], rows=["b"], weights=[[weight]])
+        for weight in (0.5, math.nan, math.inf)
+    ]
+    assert [one["title"] for one in Heatmaps(maps=maps).records] == ["0.5"]
