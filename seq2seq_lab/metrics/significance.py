@@ -22,6 +22,7 @@ LEVEL = 0.05
 POWER = 0.8  # the probability with which `seeds_to_decide` is to find a difference
 MAX_SEEDS = 100
 LEAST_TESTED = 3  # runs of a group whose mean is tested: two runs do not determine their variance
+ROUNDING = 1e-12  # the relative difference of two means of equal scores
 LEAST_P = 1e-12  # smaller p-values are not computed
 HALVINGS = 50  # of the interval in which a p-value is searched
 
@@ -310,6 +311,9 @@ def differences_of(
     of_examples = np.full(len(one), max(1, clusters - 1))
     freedom_P3 = np.stack([counts_G[one] - 1, counts_G[other] - 1, of_examples], axis=-1).astype(float)
     values_P = means_G[..., other] - means_G[..., one]
+    # Means of different numbers of equal scores differ by rounding.
+    scale_P = np.maximum(np.abs(means_G[..., other]), np.abs(means_G[..., one]))
+    values_P = np.where(np.abs(values_P) <= ROUNDING * scale_P, 0.0, values_P)
     undefined_P = np.broadcast_to(undefined_P, values_P.shape)
     return Differences(values_P, np.stack(parts, axis=-1), freedom_P3, undefined_P)
 
