@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import command_line
 import numpy as np
@@ -19,6 +21,7 @@ from seq2seq_lab.data.tokenizers import EOS, WordTokenizer
 from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.classifier import PairClassifier, build_classifier
+from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
 
 LINE = (
@@ -55,6 +58,18 @@ def test_predictions_of_a_run(run: Path, tmp_path: Path) -> None:
         assert "." in " ".join(question.source_names)
     names = {key.split("/")[1] for key in result_of(run) if key.startswith("baseline/")}
     assert names >= {"most_frequent"}
+
+
+def test_pairs_with_one_first_text_are_resampled_together(run: Path) -> None:
+    lines = [
+        json.loads(line)["text"] for line in (run / "predictions.test.jsonl").read_text("utf-8").splitlines()
+    ]
+    premises = [line.partition("\t")[0] for line in lines]
+    with np.load(run / "scored" / "test.npz") as arrays:
+        clusters = arrays[CLUSTERS].tolist()
+    assert len({*zip(premises, clusters, strict=True)}) == len({*premises}) == len({*clusters})
+    split: Any = SimpleNamespace(text=SimpleNamespace(texts=["a\tb", "c\td", "a\te"]))
+    assert api.load(run).task._clusters(split).tolist() == [0, 1, 0]
 
 
 def test_the_baseline_of_one_text_reads_the_second_one(run: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.metrics.measurement import measure
+from seq2seq_lab.metrics.significance import Clusters, clusters_of
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo
@@ -205,8 +206,15 @@ class ClassificationTask(LabelledTask):
             compute,
             batch_size=self.eval_batch_size,
             metrics=self.metrics,
+            clusters=self._clusters(split),
             also=also,
         )
+
+    def _clusters(self, split: ClassificationSplit) -> Clusters:
+        """Return the id of each example's cluster: pairs with one first text, such as the hypotheses of a premise."""
+        if self.pairs == "none":
+            return np.arange(len(split.text.texts))
+        return clusters_of(line.partition(TURN)[0] for line in split.text.texts)
 
     def baselines(self, split: ClassificationSplit) -> Iterator[Baseline]:
         """Yield the results of the most frequent class and, with scikit-learn, of naive Bayes."""
@@ -218,7 +226,7 @@ class ClassificationTask(LabelledTask):
             measurement = measure(
                 metrics,
                 outputs,
-                clusters=np.arange(len(labels)),
+                clusters=self._clusters(split),
                 examples=hash_of(split.text),
                 groupings=GROUPINGS,
                 final=True,
