@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,9 +23,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config.run_folders import output_parent
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.data.tokenizers import EOS, SOS
+from seq2seq_lab.data.tokenized import TokenizedText, tokenize_text
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.console import progress_bar
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -61,18 +58,18 @@ def _write(run: Any, kind: StateKind, limit: int, fingerprint: str, folder: Path
             f"{run.folder}: the training data are not those that the run was trained on (data.fingerprint in run.json). "
             f"Restore them, and open the run without changes of dataset."
         )
-    pair = run.tokenizers
-    sources = [*train.source]
-    source, target = (
-        [[SOS, *ids, EOS] for ids in rows]
-        for rows in (pair.source.encode(sources), pair.target.encode_outputs([*train.target], sources))
-    )
-    per_pair = [token_pairs(kind, *both) for both in zip(source, target, strict=True)]
-    lengths = np.array([len(one) for one in per_pair])
+    every = tokenize_text(train, run.tokenizers, "train")
+    lengths = (every.source.lengths if kind == "encoder" else every.target.lengths - 1).numpy()
     chosen = selected(lengths, limit)
-    text = TokenizedText(*(Ragged.of([rows[i][1:-1] for i in chosen.tolist()]) for rows in (source, target)))
+    text = every.select(torch.from_numpy(chosen))
     sentences = [(train.source[i], train.target[i]) for i in chosen.tolist()]
-    rows = [per_pair[i] for i in chosen.tolist()]
+    rows = [
+        token_pairs(kind, source.tolist(), target.tolist())
+        for source, target in zip(
+            *(torch.split(side.tokens, side.lengths.tolist()) for side in (text.source, text.target)),
+            strict=True,
+        )
+    ]
     with progress_bar("Training states") as advance:
         parts = _parts(run, kind, text, plan_evaluation(text, run.task.eval_batch_size))
         write_store(folder, sentences, rows=rows, parts=parts, all_states=int(lengths.sum()), advance=advance)
