@@ -75,9 +75,8 @@ def with_extension(folder: Path, record: Mapping[str, Any], trainer: Trainer) ->
 
     The change is added to "extended": the step, and the number of steps of the run before and after.
     """
-    before = foreign.load_config(
-        folder / "config.yaml"
-    ).trainer  # the settings of this start are not yet written
+    # The file has the settings of the last start; those of this start are not yet written.
+    before = foreign.load_config(folder / "config.yaml").trainer
     step = trainer.state.step
     totals = trainer.steps_of(before.max_epochs, before.get("max_steps")), trainer.total
     if totals[0] == totals[1] or not differ_before(trainer.step.schedule, step, totals, trainer.state.scores):

@@ -52,10 +52,10 @@ class Schedule(ABC):
 
 def differ_before(schedule: Schedule, step: int, totals: tuple[int, int], history: Sequence[Score]) -> bool:
     """Return whether the rates or the momentum before a step differ between runs of two lengths, at up to 1,000 steps."""
+    one, other = totals
     return any(
         (schedule.factor(i, one, history), schedule.momentum(i, one))
         != (schedule.factor(i, other, history), schedule.momentum(i, other))
-        for one, other in [totals]
         for i in range(0, step, max(1, step // 1000))
     )
 

@@ -1032,7 +1032,7 @@ def test_the_next_steps_of_a_comparison_are_commands(study: Path, monkeypatch: p
     assert effects._undecided(table, *lines, difference).command == ""  # these runs record no command
     monkeypatch.setattr(effects, "training_command", lambda _, *words: " ".join(words))
     for more, fewer in (lines, lines[::-1]):
-        unequal = [replace(more, runs=[*more.runs] * 3), fewer]  # runs that repeat seeds are no further seeds
+        unequal = [replace(more, runs=[*more.runs] * 3), fewer]  # a repeated seed counts once
         commands = effects._undecided(table, *unequal, difference).command.split(" && ")
         assert [sorted(command.rpartition("seed=")[2].split(",")) for command in commands] == [
             sorted({*map(str, range(1, 9))} - {run.seed for run in group.runs}) for group in unequal
