@@ -72,19 +72,8 @@ def launch(job: Job) -> dict[str, Any]:
         UserError: `run.experiment` raised it on any rank, or a rank made no progress.
         RankKilledError: a rank of this machine was killed, also after `trainer.max_restarts` restarts.
     """
-    try:
-        return _launched(job)
-    except Preempted as stopped:
-        handler = signal.getsignal(stopped.number)
-        # That of a launcher which started this process: submitit's queues the job again.
-        if callable(handler) and handler is not signal.default_int_handler:
-            handler(stopped.number, None)
-        raise
-
-
-def _launched(job: Job) -> dict[str, Any]:
     count = job.config.trainer.devices
-    with optional_output():
+    with _signal_passed_on(), optional_output():
         _prepare_folder(job)
         if is_external_rank():
             if count != 1 and not job.resume:
@@ -99,6 +88,18 @@ def _launched(job: Job) -> dict[str, Any]:
             with _running(job, Ranks()) as stop:
                 return run.experiment(job, Ranks(), stop)
         return _spawn_ranks(job)
+
+
+@contextmanager
+def _signal_passed_on() -> Iterator[None]:
+    """Call the handler that this process has for the signal that has stopped a run: submitit's queues the job again."""
+    try:
+        yield
+    except Preempted as stopped:
+        handler = signal.getsignal(stopped.number)
+        if callable(handler) and handler is not signal.default_int_handler:
+            handler(stopped.number, None)
+        raise
 
 
 def _prepare_folder(job: Job) -> None:

@@ -18,7 +18,7 @@ from seq2seq_lab.config.run_folders import run_folders
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.config.upgrade import renamed_settings, upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_json_lines
+from seq2seq_lab.files import read_json_lines, sha256
 from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting import recorded
 from seq2seq_lab.reporting.naming import (
@@ -225,9 +225,8 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
                 skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
                 continue
             skipped += [f"{folder / name}: {problem}" for name, problem in run.damaged.items()]
-            # Without a logger a run has no id; the marks of its folder are those of the original in a copy too.
             known = run.record.get("run_id")
-            run_id = known or " ".join(run.record.get("folder", ())) or str(folder)
+            run_id = known or _digest_of_records(run)
             if run_id in runs:
                 # A copy fetched from W&B has no statistics.
                 run, copy = sorted((runs[run_id], run), key=lambda one: not one.statistics)
@@ -245,6 +244,14 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
             f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
         )
     return kept, skipped
+
+
+def _digest_of_records(run: Run) -> str:
+    """Return what identifies a run without an id: its records, which a copy has too; of an evaluation, its folder."""
+    if not run.record.get("folder"):  # the mark of the folder in which the run was trained
+        return str(run.folder)
+    names = ("config.yaml", "run.json", "result.json")
+    return " ".join(sha256(run.folder / name) for name in names)
 
 
 def read_finished(folder: Path, for_page: bool) -> Run:
