@@ -1,5 +1,7 @@
 """Checks of everything that a configuration names, before any data is read."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -86,12 +88,16 @@ def check_momentum(config: Config) -> None:
     betas, schedule = (config.optimizer or {}).get("betas"), config.schedule or {}
     if not betas or not schedule.get("momentum") or locate("schedule", schedule, KINDS) is not OneCycle:
         return
-    usual = [file_keys("optimizer", choice).get("betas") for choice in group_values("optimizer")]
-    if betas[0] not in [one[0] for one in usual if one]:
+    if betas[0] not in [usual[0] for usual in _optimizers_of_files("betas") if usual]:
         raise UserError(
             f"optimizer.betas={betas}: the first one has no effect, because schedule.momentum={schedule['momentum']} "
             f"replaces it at every step. Set schedule.momentum=null to keep the optimizer's."
         )
+
+
+def _optimizers_of_files(key: str) -> list[Any]:
+    """Return the value of a key in each file of conf/optimizer; None where a file does not set it."""
+    return [file_keys("optimizer", choice).get(key) for choice in group_values("optimizer")]
 
 
 def _check_optimizer(config: Config) -> None:
@@ -103,9 +109,12 @@ def _check_optimizer(config: Config) -> None:
     weight = nn.Parameter(torch.zeros(1))
     optimizer = part("optimizer", config.optimizer, KINDS)([weight])
     path = config.optimizer["_target_"]
-    usual = [file_keys("optimizer", choice).get("_target_") for choice in group_values("optimizer")]
     # With `capturable` it has steps on a GPU only.
-    if path in usual or not path.startswith("torch.") or optimizer.defaults.get("capturable"):
+    if (
+        path in _optimizers_of_files("_target_")
+        or not path.startswith("torch.")
+        or optimizer.defaults.get("capturable")
+    ):
         return
     weight.grad = torch.zeros_like(weight)
     try:
