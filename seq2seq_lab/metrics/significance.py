@@ -23,6 +23,7 @@ POWER = 0.8  # the probability with which `seeds_to_decide` is to find a differe
 MAX_SEEDS = 100
 LEAST_TESTED = 3  # runs of a group whose mean is tested: two runs do not determine their variance
 ROUNDING = 1e-12  # the relative difference of two means of equal scores
+ROUNDING_OF_SUMS = 1e-6  # the relative difference of two values of equal examples, whose sums are float32
 LEAST_P = 1e-12  # smaller p-values are not computed
 HALVINGS = 50  # of the interval in which a p-value is searched
 
@@ -39,7 +40,8 @@ def confidence_interval(
 ) -> float | None:
     """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004).
 
-    It is None if a bound is not finite, and for a single cluster, whose samples are all the same.
+    It is None if a bound is not finite, and if both bounds are the same, as for a single cluster or outputs that are all
+    correct: such samples do not show how uncertain the value is.
 
     Args:
         value: returns the metric from a sum of rows.
@@ -48,14 +50,14 @@ def confidence_interval(
         samples: the number of bootstrap samples.
     """
     totals_CK = cluster_totals(rows, clusters)
-    if len(totals_CK) < 2:
-        return None
     values = np.sort(
         [value(totals_CK.take(index_C, 0).sum(0)) for index_C in _draws(len(totals_CK), samples)]
     )
     lower = samples // 40
     low, high = values[lower], values[samples - lower - 1]
-    return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else None
+    if not np.isfinite([low, high]).all() or math.isclose(low, high, rel_tol=ROUNDING_OF_SUMS):
+        return None
+    return float(0.5 * (high - low))
 
 
 def ratio(totals_K: Sequence[float] | npt.NDArray[Any]) -> float:

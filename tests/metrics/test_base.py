@@ -80,7 +80,6 @@ def test_intervals_resample_clusters() -> None:
             "share_confidence"
         ]
 
-    assert interval(np.arange(100) // 2) == 0  # each cluster holds one of both
     assert interval(np.arange(100) % 10) > 2 * interval(np.arange(100))
 
 
@@ -217,6 +216,13 @@ def test_an_entry_of_the_run_may_have_the_name_of_a_metric() -> None:
     Declarations.read({**result, "precision": "bf16", "test/precision": 0.5})
     with pytest.raises(UserError, match="test/precision"):
         Declarations.read({**result, "precision": "bf16", "test/precision": "bf16"})
+
+
+def test_outputs_that_are_all_correct_have_no_interval() -> None:
+    assert "share_confidence" not in measured([1] * 20, final=True).values
+    each_has_one_of_both = np.arange(100) // 2
+    found = measure([Share()], [1, 0] * 50, clusters=each_has_one_of_both, examples="", final=True)
+    assert "share_confidence" not in found.values
 
 
 def test_one_cluster_of_examples_has_no_interval() -> None:
