@@ -21,6 +21,7 @@ from seq2seq_lab.runtime.device import on_device
 
 Index = npt.NDArray[np.int64]
 Unit = Literal["sentences", "tokens"]
+USUAL_LENGTH = 64  # tokens; batches of longer examples are smaller in evaluation
 MOST_INPUT = 4  # a batch of N units has at most this multiple of N input tokens
 StepPlan = list[Index]
 
@@ -87,13 +88,22 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
 
 
 def plan_evaluation(examples: ExampleSizes, batch_size: int) -> list[Index]:
-    """Return batches of at most `batch_size` examples of similar length; every example occurs once.
+    """Return batches of at most `batch_size` examples of similar length, and fewer long ones; every example occurs once.
 
     Unlike in training, the lengths of a batch may differ. A search takes as many steps for a small batch as for a
-    full one, so few full batches with packed sequences are faster than many small ones.
+    full one, so few full batches with packed sequences are faster than many small ones. The padded inputs and the padded
+    outputs of a batch have at most `batch_size` times `USUAL_LENGTH` tokens, which bounds the memory.
     """
-    order = np.lexsort((examples.units.numpy(), examples.lengths.numpy()))
-    return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    lengths, units = examples.lengths.numpy(), examples.units.numpy()
+    order = np.lexsort((units, lengths))
+    plan, longest = [], np.maximum(lengths, units)
+    while len(order):
+        batch = order[:batch_size]
+        tokens = np.maximum.accumulate(longest[batch]) * np.arange(1, len(batch) + 1)
+        fitting = max(1, int(np.searchsorted(tokens, batch_size * USUAL_LENGTH, side="right")))
+        plan.append(batch[:fitting])
+        order = order[fitting:]
+    return plan
 
 
 def rounded_up(lengths: Index, multiple: int) -> Index:

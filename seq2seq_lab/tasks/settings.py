@@ -18,7 +18,7 @@ class BatchSettings:
 
     Attributes:
         batch_size: size of an optimizer step, over all ranks and micro-batches.
-        eval_batch_size: number of examples that are evaluated at once.
+        eval_batch_size: greatest number of examples that are evaluated at once; see `plan_evaluation`.
     """
 
     batch_size: Count

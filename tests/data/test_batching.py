@@ -217,6 +217,14 @@ def test_evaluation_has_every_sentence_once(text: TokenizedText, batch_size: int
     assert [part.tolist() for part in plan] == [part.tolist() for part in plan_evaluation(text, batch_size)]
 
 
+def test_evaluation_batches_of_long_examples_are_smaller() -> None:
+    long_outputs = text_of([[5]] * 4, [[7] * (n - 1) for n in (10, 20, 128, 128)])
+    assert [part.tolist() for part in plan_evaluation(long_outputs, 4)] == [[0, 1], [2, 3]]
+    long_inputs = text_of([[5] * (n - 2) for n in (10, 20, 64, 64, 65, 120, 200, 1000)], [[7]] * 8)
+    assert [len(part) for part in plan_evaluation(long_inputs, 4)] == [4, 2, 1, 1]
+    assert [len(part) for part in plan_evaluation(long_inputs, 8)] == [5, 2, 1]
+
+
 def test_batch_golden() -> None:
     text = text_of([[5, 6, 7], [8], []], [[9], [10, 11, 12], [13]])
     batch = BatchMaker(text, torch.device("cpu"))(np.array([2, 0, 1]))

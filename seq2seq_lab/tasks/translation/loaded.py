@@ -19,7 +19,7 @@ from seq2seq_lab.analysis.search_input import NO_ATTENTION, Prefix, SearchInput,
 from seq2seq_lab.analysis.traced import Columns, Traced, TracedSource
 from seq2seq_lab.data.alignment_files import alignment_words, pharaoh
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
+from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, word_spans
 from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNKNOWN_NOTE = f"{UNKNOWN}: not in the vocabulary"
-USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +205,7 @@ class LoadedTranslation(Loaded):
             targets=targets,
             tokenizer=target,
             source_tokenizer=source,
-            plan=self._plan(text),
+            plan=plan_evaluation(text, self.task.eval_batch_size),
             batch=BatchMaker(text, self.device),
             read=lambda batch: EncodedModel(self.model, batch)(batch, batch.inputs_BT),
             compute=self.compute,
@@ -371,17 +370,12 @@ class LoadedTranslation(Loaded):
             return
         text = _without_targets(self.tokenizers.source, [sentences[i] for i in indices])
         index_B = torch.tensor(indices, device=self.device)
-        plan = self._plan(text)
+        plan = plan_evaluation(text, self.task.eval_batch_size)
         for index, batch in zip(plan, map(BatchMaker(text, self.device), plan), strict=True):
             batch = replace(batch, index_B=index_B[batch.index_B] + first)
             with evaluation_context(batch, self.precision, self.device):
                 found = self.search(self.model, batch, with_attention)
             yield from zip((indices[i] for i in index), found, strict=True)
-
-    def _plan(self, text: TokenizedText) -> list[Index]:
-        """Return batches of at most `task.eval_batch_size` sentences, and fewer long ones."""
-        size = self.task.eval_batch_size
-        return [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
@@ -457,13 +451,6 @@ def _vocabulary(pair: TokenizerPair) -> list[object]:
     return [
         (type(side), side.options(), side.tokens(range(side.size))) for side in (pair.source, pair.target)
     ]
-
-
-def _bounded(index: Index, text: TokenizedText, size: int) -> list[Index]:
-    """Return a batch of sentences in parts; long sentences make the parts smaller, to bound the memory."""
-    longest = int(text.lengths[torch.from_numpy(index)].max())
-    most = max(1, size * USUAL_LENGTH // longest)
-    return [index[i : i + most] for i in range(0, len(index), most)]
 
 
 def _empty(sentence: str) -> Translation:
