@@ -481,10 +481,16 @@ def add_all(missing: Sequence[Run], options: argparse.Namespace) -> None:
     """Add the finished runs of a folder.
 
     Raises:
-        UserError: some cannot be added, each with the reason; the others are added.
+        UserError: none has finished, or some cannot be added, each with the reason; the others are added.
     """
+    finished = [run for run in missing if read_finished_result(options.folder / run.name) is not None]
+    if not finished:
+        raise UserError(
+            f"{options.folder} has no finished run that is still to be recorded. Give the FOLDER of "
+            "`python -m benchmarks.planned run FOLDER`, not that of one run."
+        )
     refused = []
-    for run in missing:
+    for run in finished:
         try:
             add_run(run, options.folder / run.name, options)
         except UserError as error:
@@ -494,13 +500,11 @@ def add_all(missing: Sequence[Run], options: argparse.Namespace) -> None:
 
 
 def add_run(run: Run, folder: Path, options: argparse.Namespace) -> None:
-    """Add a finished run and its evaluations; nothing if it has not finished.
+    """Add a finished run and its finished evaluations.
 
     Raises:
         UserError: the run or an evaluation cannot be added; see `results.add_line`.
     """
-    if read_finished_result(folder) is None:
-        return
     about = ["--command", run.command, "--machine", options.machine]
     about += [] if options.commit is None else ["--commit", options.commit]
     results.add(["add", str(folder), *about])

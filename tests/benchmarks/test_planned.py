@@ -1,6 +1,5 @@
 """The list of planned runs: what it lists, what it runs, what it adds."""
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import planned, results
-from benchmarks.planned import BEAM, PRESETS, Run, add_run, cells, execute, runs
+from benchmarks.planned import BEAM, PRESETS, cells, execute, runs
 from benchmarks.result_tables import TASK_TABLES
 from benchmarks.results import EVALUATE, Line
 from seq2seq_lab.errors import UserError
@@ -186,6 +185,6 @@ def test_a_failing_command_ends_the_list() -> None:
 
 def test_what_has_not_finished_is_not_added(tmp_path: Path) -> None:
     before = results.RESULTS.read_bytes()
-    options = argparse.Namespace(machine="2 cores of a test", commit=None)
-    add_run(Run(cells()[0], 1), tmp_path / "none", options)
+    with pytest.raises(SystemExit, match="has no finished run that is still to be recorded"):
+        planned.main(["add", str(tmp_path), "--machine", "2 cores of a test"])
     assert results.RESULTS.read_bytes() == before
