@@ -29,6 +29,8 @@ EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.M)
 UNREAD = re.compile(
     r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n|\n(?= *})", re.M | re.S
 )  # white space, comments
+# Spaces around operators and inside braces; the texts of the page have none of these between spaces.
+SPACED = re.compile(r" (=>|===|!==|&&|\|\||\?\?|\?|:|[<>]=?|\*) |(?<=\{) | (?=\})")
 UNREAD_STYLE = re.compile(r"\s*([{};])\s*|(?<=:)\s+")  # white space
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.
@@ -40,6 +42,7 @@ SEARCHES: dict[str, tuple[str, ...]] = {
 }
 UNSIZED = ("own", "greedy")
 TITLE = "Studio"
+FAINT = 0.01  # a smaller weight has no link
 DIGITS = 4  # after the decimal point, of attention weights
 HEIGHT = 900  # pixels, of the page in a notebook
 
@@ -202,8 +205,13 @@ def saved_page(
 
 
 def shown(traced: Traced) -> dict[str, Any]:
-    """Return what the page shows of a search, as values of JSON: the attention of the best output only."""
+    """Return what the page shows of a search, as values of JSON.
+
+    Only the best output has attention, and links of a weight below `FAINT`, of which a long sentence can have many thousands,
+    are left out.
+    """
     best, *others = traced.outputs
+    best = replace(best, links=[one for one in best.links if one.weight >= FAINT])
     without: dict[str, Any] = {"attention": None, "word_attention": None, "margins": {}, "links": []}
     return replace(traced, outputs=[best, *(replace(one, **without) for one in others)]).as_json()
 
@@ -270,7 +278,7 @@ def _page(title: str, head: str, scripts: str) -> str:
 
 def shared() -> str:
     """Return the scripts that the page shares with other pages."""
-    return UNREAD.sub("", "".join(map(read, COMMON)))
+    return _small("".join(map(read, COMMON)))
 
 
 def style() -> str:
@@ -288,4 +296,8 @@ def _module(name: str) -> str:
     exports = ", ".join(found[2] for found in EXPORT.finditer(text))
     text = IMPORT.sub(r"const \1 = \2_js;", text)
     text = EXPORT.sub(r"\1 \2", text)
-    return f"const {name}_js = (() => {{\n{UNREAD.sub('', text)}return {{ {exports} }};\n}})();\n"
+    return f"const {name}_js = (() => {{\n{_small(text)}return {{ {exports} }};\n}})();\n"
+
+
+def _small(script: str) -> str:
+    return SPACED.sub(r"\1", UNREAD.sub("", script))

@@ -40,9 +40,11 @@ class Fields:
         return default if value is None else value
 
     def optional(self, name: str, read: Callable[[], Any]) -> list[Any]:
-        """Return what `read` returns in a list; an empty list if the field is missing."""
-        self._known.add(name)
-        return [] if self._left.get(name) is None else [read()]
+        """Return what `read` returns in a list; an empty list if the field is missing or null."""
+        if self._left.get(name) is None:
+            self.take(name)
+            return []
+        return [read()]
 
     def text(self, name: str, longest: int, default: str | None = None) -> str:
         """Return a text of one line."""

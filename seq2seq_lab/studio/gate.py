@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -89,11 +88,9 @@ class Gate:
             return False
 
     def _has_cookie(self, header: str) -> bool:
-        try:
-            found = SimpleCookie(header).get(self._cookie)
-        except CookieError:
-            return False
-        return found is not None and matches(found.value, self._session)
+        # Programs on other ports of the host set cookies of their own, also malformed ones, which end `http.cookies`.
+        pairs = (pair.strip().partition("=") for pair in header.split(";"))
+        return any(name == self._cookie and matches(value, self._session) for name, _, value in pairs)
 
 
 def has_token(query: str, token: str) -> bool:

@@ -15,6 +15,7 @@ import torch
 from demo_models import demo
 
 import seq2seq_lab
+from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
@@ -38,6 +39,14 @@ def test_the_modules_are_joined_in_the_order_of_their_imports() -> None:
     assert {*used} < {*studio_page.MODULES}
     for name in used:
         assert bundle.index(f"const {name}_js") < bundle.index(f"= {name}_js;")
+
+
+def test_weights_that_are_hardly_seen_have_no_link() -> None:
+    traced = demo().trace(SENTENCES[0])
+    best = traced.best
+    faint = replace(best, links=[*best.links, replace(best.links[0], weight=0.009)])
+    page = studio_page.shown(replace(traced, outputs=[faint]))
+    assert page["outputs"][0] == plain(best)
 
 
 def test_the_examples_are_the_recorded_ones() -> None:

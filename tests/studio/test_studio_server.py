@@ -66,6 +66,13 @@ def test_the_token_is_exchanged_for_a_strict_cookie(client: Client) -> None:
     assert client.send("GET", f"/?token={client.gate.token}", Cookie="").status == 200
 
 
+@pytest.mark.parametrize("other", ['prefs={"theme": "dark"}', "a=b c", "theme", "x@y=1", "schön=1"])
+def test_cookies_of_other_programs_do_not_matter(client: Client, other: str) -> None:
+    for cookie in (f"{other}; {client.cookie}", f"{client.cookie};{other}"):
+        assert client.send("GET", "/", Cookie=cookie).status == 200
+    assert client.send("GET", "/", Cookie=other).status == 403
+
+
 def test_a_new_token_is_announced() -> None:
     announced: list[str] = []
     gate = Gate(80, announce=announced.append)
@@ -417,6 +424,8 @@ def test_the_difference_is_that_of_the_method(client: Client, studio: Studio) ->
         page = both.ask("export", {"run": 0, "other": 1, "sentences": [SENTENCE], "search": "greedy"})
         assert page.status == 200
         assert "saved-answers" in page.text
+        page = both.ask("export", {"run": 1, "other": None, "sentences": [SENTENCE], "search": "greedy"})
+        assert page.status == 200
 
 
 def test_a_search_ends_between_two_steps() -> None:

@@ -1,6 +1,6 @@
 /* Questions to the server, or to the answers that a page without a server has. */
 const page = crypto.getRandomValues(new Uint32Array(3)).join("-").slice(0, 40);
-const answers = new Map(), MOST = 200;
+const answers = new Map(), sizes = new Map(), MOST = 5e7; // letters of the answers that are kept
 const newest = new Map(); // bodies by name
 let saved = null; // of a page without a server: runs, sentences, answers
 
@@ -44,9 +44,15 @@ export async function ask(name, body) {
   if (answers.has(key)) return answers.get(key);
   if (saved) throw new Refused("This page has no server. It shows only what was saved in it.");
   try {
-    const answer = await (await send(name, body)).json();
-    if (answers.size >= MOST) answers.delete(answers.keys().next().value);
-    answers.set(key, answer);
+    const text = await (await send(name, body)).text();
+    let all = [...sizes.values()].reduce((sum, one) => sum + one, text.length);
+    for (const [old, size] of sizes) if (all > MOST) {
+      all -= size;
+      sizes.delete(old);
+      answers.delete(old);
+    }
+    sizes.set(key, text.length);
+    answers.set(key, JSON.parse(text));
   } catch (error) {
     if (newest.get(name) === body) throw error;
   }

@@ -21,9 +21,10 @@ export function share(logProb) {
   return p >= 0.0995 ? `${(100 * p).toFixed(0)}%` : p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p >= 1e-6 ? `${Number((100 * p).toPrecision(1))}%` : "<0.0001%";
 }
 export function signed(value) { return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2); }
-export function isRtl(texts) {
-  const strong = texts.join(" ").match(/\p{L}/u);
-  return strong !== null && /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(strong[0]);
+/* Whether most words are written from right to left. */
+export function isRtl(words) {
+  const letters = words.filter((one) => one[0] !== "<").flatMap((one) => one.match(/\p{L}/u) ?? []);
+  return letters.filter((one) => /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(one)).length > letters.length / 2;
 }
 export function button(textContent, onclick, more = {}) { return element("button", { type: "button", textContent, onclick, ...more }); }
 export function choice(options, value, onchange, label) {

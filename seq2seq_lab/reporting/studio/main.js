@@ -10,7 +10,7 @@ import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from
 
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
-let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {};
+let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {}, listed = "";
 
 const shown = () => versions[now];
 const isSized = (search) => ["beam", "sampling"].includes(search), sizeOf = ({ search, size }) => isSized(search) ? size : null;
@@ -53,6 +53,7 @@ async function show(version, accept) {
 function problem(text) {
   at("problem").hidden = !text;
   at("problem").textContent = text;
+  if (text) at("problem").scrollIntoView({ block: "nearest" });
 }
 
 /* The gold links between the tokens of the source and of the best output, if the run recorded this output with them. */
@@ -103,8 +104,16 @@ function draw() {
   at("tree-table").replaceChildren(treeTable(traced));
   views();
   historyList();
+  const pair = `${version.run} ${version.other}`;
+  if (pair !== listed) examples();
+  listed = pair;
   compare(version);
   writeAddress();
+}
+
+/* The sentences of the runs that are shown. */
+function examples() {
+  if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`));
 }
 
 async function compare(version) {
@@ -282,9 +291,9 @@ function controls() {
   const name = (run, index) => element("option", { value: index, textContent: run.name });
   at("run").replaceChildren(...runs.map(name));
   at("other").replaceChildren(element("option", { value: "", textContent: "no other run" }), ...runs.map(name));
-  const refill = () => { if (at("examples").open) showPicker(at("picker"), shown()?.run ?? 0, shown()?.other ?? null, (sentence) => go({ sentence, prefix: [], change: null, step: 0 }, `“${sentence}”`)); };
   at("others").hidden = runs.length < 2;
   const fresh = (changes) => ({ sentence: at("sentence").value, prefix: [], change: null, step: 0, ...changes });
+  const typed = (changes) => at("sentence").value === shown()?.sentence ? changes : fresh(changes);
   at("ask").onsubmit = (event) => {
     event.preventDefault();
     const sentence = at("sentence").value;
@@ -293,16 +302,15 @@ function controls() {
   at("run").onchange = async () => {
     const run = Number(at("run").value), { name, first, searches } = runs[run], changes = fresh({ run, ...(!searches && { search: "own" }) });
     await go(changes, `run ${name}`) || await go({ ...changes, ...first }, `run ${name}`);
-    refill();
   };
-  at("other").onchange = () => go({ other: at("other").value === "" ? null : Number(at("other").value) }, at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`).then(refill);
-  at("search").onchange = () => go({ search: at("search").value, prefix: [] }, `search: ${at("search").value}`);
-  at("size").onchange = () => go({ size: Math.max(1, at("size").value) }, `size ${at("size").value}`);
+  at("other").onchange = () => go(typed({ other: at("other").value === "" ? null : Number(at("other").value) }), at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`);
+  at("search").onchange = () => go(typed({ search: at("search").value, prefix: [] }), `search: ${at("search").value}`);
+  at("size").onchange = () => go(typed({ size: Math.max(1, at("size").value) }), `size ${at("size").value}`);
   at("undo").onclick = () => back(now - 1);
   at("redo").onclick = () => back(now + 1);
-  at("examples").ontoggle = refill;
+  at("examples").ontoggle = examples;
   document.addEventListener("keydown", (event) => {
-    if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea")) return;
+    if (!(event.ctrlKey || event.metaKey) || event.target.matches("textarea, input:not([type=range])") && event.target.value) return;
     const move = { z: event.shiftKey ? 1 : -1, y: 1 }[event.key.toLowerCase()];
     if (move) {
       event.preventDefault();

@@ -26,7 +26,7 @@ export function moved(weights, column, weight) {
 export function drawMap(container, { x, y, z, links = [], margins = {}, color = viridis, row = null, pick = () => {}, edit = null, pointing = false, name = "map" }) {
   const values = element("p", { className: "values", ariaLive: "polite" }), canvas = element("canvas", { tabIndex: 0 });
   const cell = Math.max(x.length > 150 ? 5 : 13, Math.min(28, Math.floor(Math.max(320, container.clientWidth - LABEL - 180) / x.length))), sums = Object.entries(margins);
-  const rtl = isRtl(x.filter((text) => !text.startsWith("<"))), named = cell >= 9;
+  const rtl = isRtl(x), named = cell >= 9;
   const left = Math.min(LABEL, 14 + Math.max(...y.map((text) => widthOf(text, FONT)))), above = Math.max(sums.length ? 92 : 8, named ? Math.min(LABEL, 14 + Math.max(...x.map((text) => widthOf(text, FONT)))) : 0);
   const width = left + cell * x.length + (sums.length ? 8 + sums.length * MARGIN : 0) + 6, height = above + cell * y.length + 4, scale = Math.min(devicePixelRatio || 1, 2, 8000 / Math.max(width, height));
   const across = (column) => left + cell * (rtl ? x.length - 1 - column : column);
