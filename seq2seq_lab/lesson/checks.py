@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from seq2seq_lab.errors import UserError, did_you_mean, print_visible
 from seq2seq_lab.lesson.exercises import NAMES
-from seq2seq_lab.lesson.notebook import read_cells
+from seq2seq_lab.lesson.notebook import is_notebook, read_cells
 from seq2seq_lab.lesson.properties import Mismatch, Property, Result, Solution, describe_error, name_of
 from seq2seq_lab.lesson.student import student_of
 
@@ -141,6 +141,8 @@ def execute(path: Path) -> Submission:
     """Run the cells of a notebook, or a Python file, up to the first error."""
     module = types.ModuleType("submission")
     sys.modules[module.__name__] = module  # dataclasses look their module up
+    if is_notebook(path):
+        module.__dict__["display"] = print  # which Jupyter provides
     name = str(path)
     try:
         for name, code in read_cells(path):

@@ -86,7 +86,7 @@ def grade(folder: Path, exercises: Sequence[str], limit: float, output: Path) ->
 
 
 def submissions_in(folder: Path) -> dict[str, Path]:
-    """Return the submissions by name: the notebooks and Python files of a folder, and its folders.
+    """Return the submissions by name: the notebooks and Python files of a folder, and its folders; print what is left out.
 
     Raises:
         UserError: there are none, or two have one name.
@@ -95,7 +95,12 @@ def submissions_in(folder: Path) -> dict[str, Path]:
         raise UserError(f"{folder} is not a folder. Give the folder of the submissions.")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "__")) or not (path.is_dir() or is_submitted(path, folder)):
+        if path.name.startswith((".", "__")):
+            continue
+        if not (path.is_dir() or is_submitted(path, folder)):
+            print_visible(
+                f"{path.name} is not graded: it is not a folder, a notebook (.ipynb) or a Python file (.py)."
+            )
             continue
         name = path.name if path.is_dir() else path.stem
         if name in found:
@@ -149,7 +154,7 @@ def copy_submission(path: Path, folder: Path) -> None:
 def is_submitted(path: Path, folder: Path) -> bool:
     """Return whether a file of a submission may contain a solution; hidden folders have copies that Jupyter saves."""
     hidden = any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
-    return not hidden and path.suffix in SUFFIXES and path.is_file()
+    return not hidden and path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def read_results(path: Path) -> tuple[dict[tuple[str, str], str], str]:
@@ -207,5 +212,6 @@ def gradescope(graded: Graded) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value of JSON."""
-    write_atomically(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    """Write a value of JSON. Parts of names and messages that are not Unicode are written as escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    write_atomically(path, text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")

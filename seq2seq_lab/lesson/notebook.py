@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from seq2seq_lab.lesson.student import student_of
 
 CODE = re.compile(r"^```python *(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+IPYTHON = re.compile(r"^([ \t]*)(?:[%!?].*|[\w., \t]+=[ \t]*[%!].*|[^#'\"\n]*\?[ \t]*)$", re.MULTILINE)
 CHECK = "check"  # the tag of the cell that checks, which `lesson check` leaves out
 
 
@@ -60,15 +61,21 @@ def _values(student_id: str) -> dict[str, str]:
     }
 
 
+def is_notebook(path: Path) -> bool:
+    """Return whether the name of a file is that of a notebook."""
+    return path.suffix.lower() == ".ipynb"
+
+
 def read_cells(path: Path) -> list[Cell]:
     """Return the code of a notebook without the cell that checks, or of a Python file.
 
-    Lines for IPython, which begin with % or !, are left out of cells that are not Python otherwise.
+    Lines for IPython, which begin with % or !, have `= !` or `= %`, or end with ?, are left out of cells that are not Python
+    otherwise.
 
     Raises:
         ValueError: the file is not a notebook.
     """
-    if path.suffix != ".ipynb":
+    if not is_notebook(path):
         with tokenize.open(path) as file:  # as Python reads it, with a byte order mark or another encoding
             return [Cell(str(path), file.read())]
     cells = []
@@ -88,5 +95,5 @@ def _python(code: str) -> str:
     try:
         compile(code, "", "exec")
     except SyntaxError:
-        return re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE)
+        return IPYTHON.sub(r"\1pass", code)
     return code

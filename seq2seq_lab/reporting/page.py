@@ -287,14 +287,17 @@ def groupings(table: Table, medians: Sequence[Run | None]) -> list[dict[str, Any
 
 
 def bars(one: Declaration, label: str, rows: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return a metric by group of examples, without groups that have no value.
+    """Return a metric by group of examples, without groups that have no value, and the order of the others.
 
     Args:
         label: what the examples are grouped by.
         rows: of each run, as in `result.json`.
     """
+    groups = dict.fromkeys(row["group"] for of_run in rows for row in of_run)
+    known = {row["group"] for of_run in rows for row in of_run if row["value"] is not None}
     return {
         "label": f"{one.label} by {label}",
+        "order": [group for group in groups if group in known],
         "axis": label,
         "metric": one.label,
         "limits": one.limits,

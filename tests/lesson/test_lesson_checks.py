@@ -145,7 +145,13 @@ def test_the_results_of_a_wrong_type_are_failures(tmp_path: Path, capsys: pytest
 
 def test_a_notebook_may_have_lines_of_ipython_and_cells_of_the_student(tmp_path: Path) -> None:
     notebook = solved("bleu", code_of("bleu", {}))
-    for source in ("%matplotlib inline\nif True:\n    !ls\n", "%%bash\nls\n", "x = (7\n% 2)\n"):
+    for source in (
+        "%matplotlib inline\nif True:\n    !ls\n",
+        "%%bash\nls\n",
+        "x = (7\n% 2)\n",
+        "names = !ls\ntime = %timeit -o 1\nbleu?\n?bleu\nlen??\ndisplay('a?')\nx = '?'\n",
+        "display(3)\n",
+    ):
         notebook["cells"].insert(0, {"cell_type": "code", "metadata": {}, "source": [source]})
     (tmp_path / "mine.ipynb").write_text(json.dumps(notebook))
     assert status_of("check", tmp_path / "mine.ipynb") == 0

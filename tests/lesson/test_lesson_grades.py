@@ -1,12 +1,14 @@
 """`lesson grade`: one submission cannot disturb the others."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from mistakes import code_of
 from test_lesson_checks import solved, status_of
 
+from seq2seq_lab.lesson import grades
 from seq2seq_lab.lesson.__main__ import exercises_of
 from seq2seq_lab.lesson.checks import properties_of
 from seq2seq_lab.lesson.properties import name_of
@@ -116,6 +118,21 @@ def test_a_folder_of_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[s
         path for path in Path("/proc").glob("[0-9]*/cmdline") if _command(path) == b"sleep\000601.5\0"
     ]
     assert leftover == []
+
+
+def test_names_and_errors_that_are_not_unicode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(grades, "print_visible", said.append)  # the streams of a test refuse such names
+    folder, output = tmp_path / "submissions", tmp_path / "graded"
+    folder.mkdir()
+    name = os.fsdecode(b"M\374ller")  # a name from an archive in another encoding
+    (folder / f"{name}.PY").write_text("raise ValueError('\\ud800')\n")
+    (folder / "last.zip").write_text("")
+    assert status_of("grade", folder, "--exercises", "4", "--time-limit", LIMIT, "--output", output) == 0
+    assert [line for line in said if "last.zip is not graded" in line]
+    assert [*json.loads((output / "points.json").read_text())] == [name]
+    (found, *_) = json.loads((output / name / "results.json").read_text())["tests"]
+    assert found["output"].endswith("ValueError in line 1: \ud800")
 
 
 def _command(path: Path) -> bytes:

@@ -964,6 +964,18 @@ def test_the_page_needs_nothing_else(study: Path) -> None:
     assert len(json.loads(gzip.decompress(base64.b64decode(packed)))["runs"]) == 9
 
 
+def test_groups_keep_their_order_if_the_first_run_lacks_one() -> None:
+    names = ("≤6", "7–10", ">10", ">18")
+    rows = [
+        [{"group": name, "count": 1, "value": value} for name, value in zip(names, values, strict=True)]
+        for values in ((1.0, None, 2.0, None), (1.0, 3.0, 2.0, None))
+    ]
+    declared = Declarations.of([Bleu()], [], "bleu").metrics["bleu"]
+    found = page.bars(declared, "length", rows)
+    assert found["order"] == ["≤6", "7–10", ">10"]
+    assert [[row["group"] for row in of_run] for of_run in found["bars"]] == [["≤6", ">10"], found["order"]]
+
+
 @needs_plotly
 def test_the_data_of_the_page(study: Path) -> None:
     table = comparison.compare(group_runs(find_runs([study])[0]), None)
@@ -982,7 +994,7 @@ def test_the_data_of_the_page(study: Path) -> None:
     assert examples["score"] == "sentence bleu"
     (bars,) = data["groupings"]
     assert bars["label"] == "BLEU by words"
-    assert [row["group"] for row in bars["bars"][0]] == ["≤10", ">10"]
+    assert [row["group"] for row in bars["bars"][0]] == bars["order"] == ["≤10", ">10"]
     columns = {column["label"]: column for column in data["columns"]}
     assert columns["seed"]["values"] == [1, 2, 3] * 3
     assert columns["BLEU"]["texts"][0] == f"{table.groups[0].runs[0].result['test/bleu']:.2f}"
