@@ -188,7 +188,8 @@ def named(folder: Path, names: str | None) -> list[Path]:
     """Return checkpoints by name.
 
     Args:
-        names: names separated by commas, `last:N` for the newest N, or None for the best.
+        names: names separated by commas, None for the best, or `last:N` for the newest N of validations and of
+            `trainer.checkpoint_every_steps`. Those by time and of signals are at other steps in each start of a run.
 
     Raises:
         UserError: a checkpoint does not exist.
@@ -198,12 +199,13 @@ def named(folder: Path, names: str | None) -> list[Path]:
     existing = _by_name(folder)
     count = names.removeprefix("last:")
     if count != names:
-        if not count.isdecimal() or not 1 <= int(count) <= len(existing):
+        regular = _regular(folder, existing)
+        if not count.isdecimal() or not 1 <= int(count) <= len(regular):
             raise UserError(
-                f"{names}: {folder} contains {len(existing)} checkpoints. Values: last:1 to last:{len(existing)}; a run "
-                f"with trainer.keep_checkpoints=N keeps the newest N."
+                f"{names}: {folder} contains the last {len(regular)} checkpoints. Values: last:1 to last:{len(regular)}; a "
+                f"run with trainer.keep_checkpoints=N keeps the newest N. Those by time and of signals are not counted."
             )
-        chosen = [*existing][-int(count) :]
+        chosen = regular[-int(count) :]
     else:
         chosen = names.split(",")
     for name in chosen:
@@ -214,16 +216,28 @@ def named(folder: Path, names: str | None) -> list[Path]:
     return [existing[name] for name in chosen]
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Remove all checkpoints except the newest `keep` and the best one that each of these records.
+def _regular(folder: Path, existing: Mapping[str, Path]) -> list[str]:
+    """Return the names of the checkpoints that `last:N` counts: see `TrainState.regular`. Earlier runs counted all."""
+    state = load_state(newest(folder)).get("train_state", {})
+    return [name for name in state.get("regular", existing) if name in existing]
+
+
+def names_until(checkpoint: Path) -> list[str]:
+    """Return the names of a checkpoint and of those that are older, the oldest first."""
+    return [name for name in _by_name(checkpoint.parent) if name <= name_of(checkpoint)]
+
+
+def prune(folder: Path, keep: int, regular: Collection[str] = ()) -> None:
+    """Remove all checkpoints except the newest `keep`, those of the names `regular`, and the best one that each records.
 
     What an interrupted `save` has left is removed too.
     """
     _remove_leftovers(folder)
     checkpoints = sorted(folder.glob("step_*"))
-    kept = {checkpoint.name for checkpoint in checkpoints[-keep:]}
+    newest = [one for one in checkpoints if one in checkpoints[-keep:] or one.name in regular]
+    kept = {checkpoint.name for checkpoint in newest}
     # If the newest is damaged, the run resumes from the one before it, which needs its own best.
-    kept |= {best for checkpoint in checkpoints[-keep:] if (best := _best(checkpoint)) is not None}
+    kept |= {best for checkpoint in newest if (best := _best(checkpoint)) is not None}
     for checkpoint in checkpoints:
         if checkpoint.name not in kept:
             remove_folder(checkpoint)

@@ -17,6 +17,8 @@ from seq2seq_lab.training.step import TrainingStep
 
 log = logging.getLogger(__name__)
 
+NEWEST = 2  # checkpoints that are kept to resume from, also those by time and of signals: the newest may be damaged
+
 
 class Checkpointer:
     """Writes the checkpoints of a training, and restores the training from one.
@@ -80,6 +82,9 @@ class Checkpointer:
         state.scaler = self.step.scaler.state_dict()
         state.pending_losses, state.pending_counts = self.pending.losses(), self.pending.counts
         state.pending_examples = self.pending.examples
+        keep = self.settings.keep_checkpoints
+        if (state.validated == state.step or self.due(state.step)) and state.name not in state.regular:
+            state.regular = [*state.regular, state.name][-keep:]
         if not self.step.compute.ranks.main:
             return
         with heartbeat.unlimited("saving a checkpoint"):
@@ -97,7 +102,7 @@ class Checkpointer:
                 best=state.best,
                 task_state=task_state,
             )
-            checkpoint.prune(self.folder, self.settings.keep_checkpoints)
+            checkpoint.prune(self.folder, min(keep, NEWEST), state.regular)
 
     def load(self, path: Path) -> TrainState:
         """Load weights, optimizer and task from the newest valid checkpoint, and return the state of the training.
@@ -115,6 +120,8 @@ class Checkpointer:
                     f"a new run with init_from=RUN."
                 )
         state = TrainState.restored(saved["train_state"])
+        if "regular" not in saved["train_state"]:  # of an earlier version
+            state.regular = checkpoint.names_until(path)
         if self.step.total < state.step:
             raise UserError(
                 f"Cannot resume from {path}: the run has completed {state.step} steps and would end at step "

@@ -61,6 +61,7 @@ class TrainState:
         best_value: its entry in `history`.
         best_loss: its entry in `losses`.
         lost: the names of checkpoints that were the best and are missing or damaged.
+        regular: the names of the newest `keep_checkpoints` checkpoints of validations and of `checkpoint_every_steps`.
         pending_losses: summed loss of each step since the last log line; None if it is not finite.
         pending_counts: units of each of these steps on all ranks.
         pending_examples: examples of these steps on rank 0.
@@ -81,6 +82,7 @@ class TrainState:
     best_value: float | None = None
     best_loss: float | None = None
     lost: list[str] = field(default_factory=list)
+    regular: list[str] = field(default_factory=list)
     pending_losses: list[float | None] = field(default_factory=list)
     pending_counts: list[int] = field(default_factory=list)
     pending_examples: int = 0

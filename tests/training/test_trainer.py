@@ -408,19 +408,24 @@ def test_a_value_that_a_schedule_must_not_return_is_refused(
         take_step(trainer)
 
 
+def without(path: Path, *names: str) -> Path:
+    """Remove values of the state of the training from a checkpoint, which earlier versions do not write."""
+    state = json.loads((path / "state.json").read_text("utf-8"))
+    for name in names:
+        del state["train_state"][name]
+    (path / "state.json").write_text(json.dumps(state), "utf-8")
+    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+    manifest["files"]["state.json"] = sha256(path / "state.json")
+    (path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    return path
+
+
 def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Trainer]) -> None:
     stopped, resumed = (make((0.0,) * 3, losses=(3.0, 2.0, 2.5), max_epochs=3) for _ in range(2))
     interrupt(stopped, "step", 2 * STEPS)
     with pytest.raises(Preempted):
         stopped.fit()
-    path = checkpoint.newest(stopped.checkpoints.folder)
-    state = json.loads((path / "state.json").read_text("utf-8"))
-    del state["train_state"]["losses"], state["train_state"]["best_loss"]
-    (path / "state.json").write_text(json.dumps(state), "utf-8")
-    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
-    manifest["files"]["state.json"] = sha256(path / "state.json")
-    (path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-    resumed.load(checkpoint.newest(stopped.checkpoints.folder))
+    resumed.load(without(checkpoint.newest(stopped.checkpoints.folder), "losses", "best_loss"))
     resumed.fit()
     assert resumed.state.losses == [None, None, 2.5]
     assert resumed.state.best == "step_00000015"
@@ -559,7 +564,8 @@ def test_a_signal_stops_the_training_without_a_loss(
 
 
 def test_checkpoints_by_time(make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = make(checkpoint_every_minutes=2.0, keep_checkpoints=9)
+    trainer = make(checkpoint_every_minutes=2.0)
+    monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
     now = 1000.0
     monkeypatch.setattr("seq2seq_lab.training.checkpointer.time.monotonic", lambda: now)
 
@@ -570,6 +576,42 @@ def test_checkpoints_by_time(make: Callable[..., Trainer], monkeypatch: pytest.M
     trainer.optimizer.register_step_post_hook(wait)
     trainer.fit()
     assert saved(trainer) == [3, 5, 8, 10]  # 120 s after the start, and after the checkpoint of step 5
+
+
+def test_the_last_checkpoints_do_not_depend_on_the_time(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("seq2seq_lab.training.checkpointer.time.monotonic", lambda: now)
+
+    def wait(*_: object) -> None:
+        nonlocal now
+        now += 50
+
+    # The first validation is the best one, and at last neither one of the newest two nor one of the last two.
+    settings = {"checkpoint_every_minutes": 1.0, "keep_checkpoints": 2, "max_epochs": 4}
+    stopped, resumed = (make((9.0, 4.0, 4.0, 5.0), folder="run", **settings) for _ in range(2))
+    for trainer in (stopped, resumed):
+        trainer.optimizer.register_step_post_hook(wait)
+    interrupt(stopped, "step", 17)
+    with pytest.raises(Preempted):
+        stopped.fit()
+    folder = stopped.checkpoints.folder
+    assert saved(stopped) == [5, 10, 15, 17, 18]
+    resumed.load(checkpoint.newest(folder))
+    resumed.fit()
+    assert saved(resumed) == [5, 15, 18, 20]
+    assert [path.name[-2:] for path in checkpoint.named(folder, "last:2")] == ["15", "20"]
+    with pytest.raises(UserError, match="last:1 to last:2"):
+        checkpoint.named(folder, "last:3")
+
+
+def test_a_run_of_an_earlier_version_keeps_its_last_checkpoints(make: Callable[..., Trainer]) -> None:
+    short, longer = (make(folder="run", max_epochs=epochs, keep_checkpoints=3) for epochs in (2, 3))
+    short.fit()
+    longer.load(without(checkpoint.newest(short.checkpoints.folder), "regular"))
+    longer.fit()
+    assert saved(longer) == [5, 10, 15]
 
 
 def test_a_run_that_is_killed_in_a_long_validation_resumes_with_it(
