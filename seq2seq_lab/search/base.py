@@ -3,16 +3,19 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import AtMost, Within
 from seq2seq_lab.errors import require
 
 if TYPE_CHECKING:
     from seq2seq_lab.search.trace import SearchTrace
+
+LengthFactor = Annotated[float, Within(0), AtMost(1000)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from seq2seq_lab.config.type_checks import AtMost, Count, NonNegative, Within
 from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.search.base import Hypothesis, LengthLimits
+from seq2seq_lab.search.base import Hypothesis, LengthFactor, LengthLimits
 from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
 
@@ -42,7 +42,7 @@ class BeamSearch(FrontierSearch):
         coverage_penalty: NonNegative,
         nbest: Count,
         min_length_factor: float,
-        max_length_factor: NonNegative,
+        max_length_factor: LengthFactor,
         max_length_extra: Count,
     ) -> None:
         require(nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
@@ -73,7 +73,8 @@ class BeamSearch(FrontierSearch):
             total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.width)
             parent_AK, token_AK = choice_AK // vocabulary, choice_AK % vocabulary
             frontier.reorder(parent_AK)
-            tokens_AKT, parents_AKT = take(tokens_AKT, parent_AK), take(parents_AKT, parent_AK)
+            for path_AKT in (tokens_AKT[..., :t], parents_AKT[..., :t]):
+                path_AKT.copy_(take(path_AKT, parent_AK))
             tokens_AKT[..., t], parents_AKT[..., t] = token_AK, parent_AK
             if self.coverage_penalty:
                 covered_AKS = take(covered_AKS + self._attention(weights_AKS), parent_AK)
@@ -84,7 +85,8 @@ class BeamSearch(FrontierSearch):
                 score_AK = self._score(total_AK, t + 1, covered_AKS, lengths_A).masked_fill(
                     ~finished_AK, float("-inf")
                 )
-                best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, tokens_AKT, parents_AKT))
+                paths = tokens_AKT[..., : t + 1], parents_AKT[..., : t + 1]
+                best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, *paths))
             reached_AK, total_AK = total_AK, total_AK.masked_fill(finished_AK, float("-inf"))
             reachable_A = total_AK.amax(1) / self._length_penalty(frontier.longest_A)
             active_A = reachable_A > best.score_BF[frontier.sentence_A, -1]
@@ -153,15 +155,21 @@ class _Best:
         return cls(score_BF, score_BF.clone(), ended_BF, tokens_BFT, torch.zeros_like(tokens_BFT))
 
     def add(self, sentence_A: Tensor, new: "_Best") -> None:
-        """Add outputs that rank above those so far; a score of minus infinity marks an empty entry."""
+        """Add outputs that rank above those so far; a score of minus infinity marks an empty entry.
+
+        No output so far has more tokens than the new ones.
+        """
+        length = new.tokens_BFT.shape[-1]
+        filled = {
+            name: value[..., :length] if value.dim() == 3 else value for name, value in vars(self).items()
+        }
         joined = {
-            name: torch.cat([value[sentence_A], getattr(new, name)], dim=1)
-            for name, value in vars(self).items()
+            name: torch.cat([value[sentence_A], getattr(new, name)], dim=1) for name, value in filled.items()
         }
         score_AJ = joined["score_BF"]
         order_AJ = score_AJ.argsort(dim=1, descending=True, stable=True)
         cut_AJ = take(~joined["ended_BF"] | score_AJ.isneginf(), order_AJ)
         order_AJ = take(order_AJ, cut_AJ.byte().argsort(dim=1, stable=True))
         best_AF = order_AJ[:, : self.score_BF.shape[1]]
-        for name, value in vars(self).items():
+        for name, value in filled.items():
             value[sentence_A] = take(joined[name], best_AF).to(value.dtype)

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Count, NonNegative
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.search.base import LengthFactor
 from seq2seq_lab.search.paths import PathSearch
 
 
@@ -14,7 +15,7 @@ class GreedySearch(PathSearch):
     """
 
     def __init__(
-        self, min_length_factor: float, max_length_factor: NonNegative, max_length_extra: Count
+        self, min_length_factor: float, max_length_factor: LengthFactor, max_length_extra: Count
     ) -> None:
         super().__init__(1, min_length_factor, max_length_factor, max_length_extra)
 

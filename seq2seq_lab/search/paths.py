@@ -5,9 +5,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Count, NonNegative
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.tokenizers import EOS, PAD
-from seq2seq_lab.search.base import Hypothesis, LengthLimits
+from seq2seq_lab.search.base import Hypothesis, LengthFactor, LengthLimits
 from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
 
@@ -22,7 +22,7 @@ class PathSearch(FrontierSearch):
     """
 
     def __init__(
-        self, paths: int, min_length_factor: float, max_length_factor: NonNegative, max_length_extra: Count
+        self, paths: int, min_length_factor: float, max_length_factor: LengthFactor, max_length_extra: Count
     ) -> None:
         self.width = paths
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)

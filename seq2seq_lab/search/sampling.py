@@ -5,8 +5,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Above, AtMost, Count, NonNegative, Within
+from seq2seq_lab.config.type_checks import Above, AtMost, Count, Within
 from seq2seq_lab.runtime.counter_rng import uniform
+from seq2seq_lab.search.base import LengthFactor
 from seq2seq_lab.search.paths import PathSearch
 
 
@@ -36,7 +37,7 @@ class SamplingSearch(PathSearch):
         nbest: Count,
         seed: int,
         min_length_factor: float,
-        max_length_factor: NonNegative,
+        max_length_factor: LengthFactor,
         max_length_extra: Count,
     ) -> None:
         super().__init__(nbest, min_length_factor, max_length_factor, max_length_extra)

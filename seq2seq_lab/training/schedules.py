@@ -115,7 +115,7 @@ class Cosine(Schedule):
 
 
 class OneCycle(Schedule):
-    """Half a cosine up and half a cosine down (Smith 2018), as torch's `OneCycleLR`.
+    """Half a cosine up and half a cosine down (Smith 2018), as torch's `OneCycleLR` if the way down has a step or more.
 
     Args:
         warmup_share: the share of the run before the highest rate.
