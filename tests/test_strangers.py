@@ -295,7 +295,7 @@ def test_a_model_of_another_size_than_the_weights_takes_no_memory(stranger: Path
     [
         ("eval_batch_size: ", "eval_batch_size: 1000000000 # ", "task.eval_batch_size", "2"),
         ("max_length_extra: ", "max_length_extra: 1000000000 # ", "search.max_length_extra", "10"),
-        ("max_length_factor: ", "max_length_factor: 500.0 # ", "search.max_length_factor", "2"),
+        ("max_length_factor: ", "max_length_factor: 150.0 # ", "search.max_length_factor", "2"),
     ],
 )
 def test_settings_that_need_much_memory_or_time_are_named(
