@@ -34,7 +34,7 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import LEAST_TESTED, compare_means, holm
 from seq2seq_lab.reporting.comparison import p_text
 from seq2seq_lab.reporting.score_tables import CLUSTERS
-from seq2seq_lab.runtime.tables import mean_and_deviation, with_spread
+from seq2seq_lab.runtime.tables import mean_and_deviation, with_interval, with_spread
 from seq2seq_lab.tasks.base import Task
 
 Cell = Callable[[Sequence[Line]], str]
@@ -455,7 +455,7 @@ def interval(run: Line | None, name: str = "test/bleu") -> str:
     if run is None or name not in run.scores:
         return "–"
     form = metric_of(name, run.task).format
-    return f"{run.scores[name]:{form}} ± {run.scores[f'{name}_confidence']:{form}}"
+    return with_interval(run.scores[name], run.scores.get(f"{name}_confidence"), form)
 
 
 def transformers(lines: Sequence[Line]) -> list[str]:

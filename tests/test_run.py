@@ -1099,7 +1099,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
     assert lines[0] == "attention"
-    assert len(lines) <= 22  # 80 columns; at 100 columns the purposes are on the lines of the commands
+    assert len(lines) <= 22
     assert [line for line in lines if len(line) > 80 and not line.startswith("W&B")] == []
     assert lines[4].split()[1:2] == ["BLEU"]  # the first score
     assert "│ BLEU, copy of the source" in lines[5]

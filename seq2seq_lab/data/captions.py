@@ -249,7 +249,8 @@ def read_features(
         array_LD = np.lib.format.open_memmap(path, mode="r")  # unlike numpy.load never unpickles
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise UserError(
-            f"The features {path} cannot be read ({error}). Write an array of numbers of shape L × D with numpy.save."
+            f"The features {path} cannot be read ({error}). Give a file .npy: an array of numbers of shape L × D, as "
+            f"numpy.save writes it."
         ) from error
     if array_LD.ndim != 2 or array_LD.dtype.kind != "f" or not array_LD.size:
         raise UserError(

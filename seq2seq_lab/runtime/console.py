@@ -191,9 +191,7 @@ def closing_summary(
             lines.append(margin + first)
         lines += [" " * cell_len(margin) + line for line in others]
     for purpose, words in commands.items():
-        line = f"{' '.join(words)}  # {purpose}"
-        fits = cell_len(line) <= console().width
-        lines += [line] if fits else [f"# {purpose}", *wrap_command(words)]
+        lines += [f"{purpose}:", *wrap_command(words)]  # a comment beside it would be an argument in zsh
     return Group(*tables, *(literal(line) for line in lines))
 
 

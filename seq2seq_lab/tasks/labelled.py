@@ -31,7 +31,7 @@ from seq2seq_lab.tasks.examples import MakeBatch, TrainingExamples
 from seq2seq_lab.tasks.overlap import count_known
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import TextSplit, evaluation_splits
-from seq2seq_lab.tasks.text import TextTask, Vocabulary, corpus_record
+from seq2seq_lab.tasks.text import TextTask, Vocabulary, corpus_record, warn_if_mostly_unknown
 from seq2seq_lab.tasks.vectors import VectorWords, add_vector_words, check_vector_words
 
 log = logging.getLogger(__name__)
@@ -191,13 +191,14 @@ class LabelledTask(TextTask):
             [name, *(f"{column[name]:,}" for column in columns.values())] for name in self.vocabulary.classes
         ]
         total = ["all", *(f"{column.total():,}" for column in columns.values())]
-        unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
-        others = [["unknown tokens", *unknown]]
+        unknown = {name: float((ids.tokens == UNK).float().mean()) for name, ids in self.tokens.items()}
+        others = [["unknown tokens", *(f"{share:.2%}" for share in unknown.values())]]
         others += self.known_rows()
         rows = [counts, [total, *([*row, *[""] * (len(columns) + 1 - len(row))] for row in others)]]
         console.print_and_log(sectioned_table(f"{self.unit} by class", ["class", *columns], rows))
         if described := describe_counts(corpus_counts):
             log.info("Counted in the corpus: %s.", described)
+        warn_if_mostly_unknown(unknown["train"], "training texts")
         warn_of_leaks(corpus_counts)
 
     def known_rows(self) -> list[list[str]]:

@@ -12,7 +12,7 @@ from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import sectioned_table
-from seq2seq_lab.tasks.text import TextTask, corpus_record
+from seq2seq_lab.tasks.text import TextTask, corpus_record, warn_if_mostly_unknown
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,15 @@ class SentenceTask(TextTask):
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""
-        rows, unknowns = [], dict[str, int]()
+        rows, unknowns = [], dict[str, float]()
         for name, ids in self.tokens.items():
             count = len(ids.tokens) - (2 * len(ids) if self.framed else 0)
-            unknown = unknowns[name] = int((ids.tokens == UNK).sum())
-            rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknown / max(1, count):.2%}"])
+            unknowns[name] = int((ids.tokens == UNK).sum()) / max(1, count)
+            rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknowns[name]:.2%}"])
         vocabulary = ["vocabulary", "", f"{self.vocabulary.tokenizer.size:,} types", ""]
         heads = ["split", "sentences", "tokens", "unknown"]
         console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
+        warn_if_mostly_unknown(unknowns["train"], "training texts")
         if not unknowns["train"] and any(unknowns.values()):
             log.warning(
                 "The training split has no unknown token, but other splits have: the model is not trained on <unk>. Use a "

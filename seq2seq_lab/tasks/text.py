@@ -1,6 +1,7 @@
 """Shared by tasks of texts: the vocabulary of one side, the tokens of each split, and the record of a corpus."""
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,19 @@ from seq2seq_lab.tasks.vectors import load_vectors
 
 CLASSES = "classes.json"
 MOST_LISTED = 20  # classes in an error message
+MOSTLY = 0.5  # a greater share of unknown tokens in training is probably a mistake
+log = logging.getLogger(__name__)
+
+
+def warn_if_mostly_unknown(share: float, text: str) -> None:
+    """Log a warning if more than a share `MOSTLY` of the tokens of a text is not in the vocabulary."""
+    if share > MOSTLY:
+        log.warning(
+            "%s of the tokens of the %s are not in the vocabulary, and are read as one unknown token. With init_from, give "
+            "texts in the language of that run; otherwise set a smaller tokenizer.min_frequency, or tokenizer=bpe.",
+            f"{share:.0%}",
+            text,
+        )
 
 
 @dataclass(frozen=True, slots=True)

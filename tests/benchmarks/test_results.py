@@ -23,6 +23,7 @@ from seq2seq_lab import evaluate
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.runtime.tables import with_interval
 
 TEXTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
 EXPERIMENTS = {
@@ -229,7 +230,7 @@ def test_an_evaluation_is_added(run: Path) -> None:
     line = add(run / "evaluations" / "1", COMMAND, *evaluation)
     result = json.loads((run / "evaluations" / "1" / "result.json").read_text("utf-8"))
     assert (line.commit, line.seed, line.train_seconds) == (COMMIT, 1, None)
-    cell = f"{result['test/bleu']:.2f} ± {result['test/bleu_confidence']:.2f}"
+    cell = with_interval(result["test/bleu"], result.get("test/bleu_confidence"), ".2f")
     assert any(
         f"| 1 | `search=beam search.size=2` | {cell} |" in row for row in result_tables.evaluations([line])
     )

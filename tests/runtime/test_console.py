@@ -87,7 +87,7 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
             [sectioned_table("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]}
         )
     )
-    assert f"{ODD}  # {ODD}" in end.splitlines()
+    assert f"{ODD}:\n{ODD}\n" in f"{end}\n"
     assert f"│ {ODD} │ {ODD} │" in end
 
 
@@ -116,7 +116,7 @@ def test_the_closing_summary_has_tables_facts_and_commands(
         assert cells(text, "BLEU") == ["BLEU", "37.62", "–"]
         assert f"folder  {path}" in text.splitlines()
         assert "signature" in text.splitlines()
-        assert text.splitlines()[-3:] == ["# translate", "python \\", f" {path}"]
+        assert text.splitlines()[-3:] == ["translate:", "python \\", f" {path}"]
         assert text.count("exact: idiom") == 1
     assert "only in the log" in log
     assert "only in the log" not in out.getvalue()

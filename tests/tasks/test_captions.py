@@ -364,6 +364,7 @@ def with_features(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 
 def test_features_are_described_and_drawn(with_features: tuple[Path, Path], tmp_path: Path) -> None:
     data, folder = with_features
+    assert "FEATURES.npy" in (folder / "run.log").read_text("utf-8")
     run = seq2seq_lab.load(folder)
     (one,) = run.predict([data / "4.npy"])
     assert one.attention_WYX is not None

@@ -351,6 +351,17 @@ def test_init_from_keeps_the_vocabulary(run: Path, tmp_path: Path) -> None:
     assert losses_of(folder)[0] < losses_of(run)[0]
 
 
+def test_texts_in_another_language_than_the_vocabulary_give_a_warning(
+    sentiment: Path, tmp_path: Path
+) -> None:
+    given = ("task=classification", "dataset=names", "dataset.names=200", "logger=none", *MACHINE)
+    parts = (f"init_from={sentiment}", "init_part=[source_embedding,encoder]", "trainer.max_steps=1")
+    assert command_line.run(*given, *parts, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    warning = "100% of the tokens of the training texts are not in the vocabulary"
+    assert warning in (tmp_path / "run" / "run.log").read_text("utf-8")
+    assert "are not in the vocabulary" not in (sentiment / "run.log").read_text("utf-8")
+
+
 def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "classes.json").unlink()

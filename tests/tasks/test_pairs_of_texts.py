@@ -40,6 +40,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_predictions_of_a_run(run: Path, tmp_path: Path) -> None:
+    assert "classify lines of two texts with a tab between them" in (run / "run.log").read_text("utf-8")
     loaded = api.load(run)
     rows = [json.loads(line) for line in (run / "predictions.test.jsonl").read_text("utf-8").splitlines()]
     found = loaded.predict([row["text"] for row in rows])

@@ -167,6 +167,8 @@ class CaptionTask(Task):
         train = self._training_examples(corpus.train)
         if saved is None:  # a saved run keeps its own: the longest caption limits the search
             self.source, self.shape = source_of(self.parts.dataset()), corpus.train.images.shape[1:]
+            if self.source == "features":
+                self.commands = {"describe images": ("seq2seq_lab.predict", "RUN", "FEATURES.npy")}
             self.longest = train.longest
         texts = {name: pairs for name, pairs in corpus.splits.items() if name != "train"}
         examples = {name: self._examples(pairs, self.tokens[name]) for name, pairs in texts.items()}

@@ -99,6 +99,10 @@ class ClassificationTask(LabelledTask):
         self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
         self.pairs: Pairs = pairs
+        if pairs != "none":
+            self.commands = {
+                "classify lines of two texts with a tab between them": ("seq2seq_lab.predict", "RUN")
+            }
         self.training_examples, self.vector_words = training_examples, vector_words
 
     def check(self) -> None:

@@ -49,6 +49,7 @@ from seq2seq_lab.tasks.span.evaluation import (
 )
 from seq2seq_lab.tasks.span.loaded import LoadedSpanModel
 from seq2seq_lab.tasks.span.report import SpanReport, shown_tokens
+from seq2seq_lab.tasks.text import warn_if_mostly_unknown
 from seq2seq_lab.tasks.vectors import VectorWords
 
 
@@ -123,15 +124,16 @@ class SpanTask(LabelledTask):
         """Print the number of questions with and without an answer of each split, and the share of unknown tokens."""
         splits = self.corpus.splits
         rows = [Counter(bool(answers_of(label)) for label in text.labels) for text in splits.values()]
-        unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
+        unknown = {name: float((ids.tokens == UNK).float().mean()) for name, ids in self.tokens.items()}
         cells = [
             [["with an answer", *(f"{row[True]:,}" for row in rows)]],
             [["no answer", *(f"{row[False]:,}" for row in rows)]],
-            [["unknown tokens", *unknown], *self.known_rows()],
+            [["unknown tokens", *(f"{share:.2%}" for share in unknown.values())], *self.known_rows()],
         ]
         console.print_and_log(sectioned_table("questions", ["", *splits], cells))
         if described := describe_counts(self.corpus.counts):
             console.print_and_log(f"Counted in the corpus: {described}.")
+        warn_if_mostly_unknown(unknown["train"], "training texts")
         warn_of_leaks(self.corpus.counts)
 
     def uniform_loss(self) -> float:

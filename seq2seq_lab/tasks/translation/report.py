@@ -28,6 +28,7 @@ from seq2seq_lab.runtime.tables import records_table, sectioned_table
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
 from seq2seq_lab.tasks.splits import dotted, prefixes_of_tests
+from seq2seq_lab.tasks.text import warn_if_mostly_unknown
 from seq2seq_lab.tasks.translation.evaluation import TranslationSplit, source_length_in_words
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
     vocabulary = ["vocabulary", "", *(f"{count:,} types" for count in types.values())]
     heads = ["split", "pairs", *(f"unknown in {side}" for side in types)]
     console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
+    for side in types:
+        warn_if_mostly_unknown(rates[f"train/{side}"], f"{side} side of training")
 
 
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:

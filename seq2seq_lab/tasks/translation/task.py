@@ -61,7 +61,16 @@ log = logging.getLogger(__name__)
 NO_LANGUAGE = frozenset(("source", "target"))  # the default labels of dataset=parallel
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
 KEPT_OF_TEST = 200  # further ones of the first test set, which pages show
+BEAM = "search=beam"
+USUAL_LIMITS = {"max_length_factor": 2.0, "max_length_extra": 10}  # of conf/search/beam.yaml
 SNAPSHOT_EXAMPLES = 16  # whose metrics a picture of the training shows
+
+
+def changed_limits(search: object) -> list[str]:
+    """Return the settings of the length limits of a search that differ from those of `search=beam`."""
+    limits = getattr(search, "limits", None)
+    known = {name: getattr(limits, name, usual) for name, usual in USUAL_LIMITS.items()}
+    return [f"search.{name}={value:g}" for name, value in known.items() if value != USUAL_LIMITS[name]]
 
 
 class TranslationTask(Task):
@@ -97,7 +106,7 @@ class TranslationTask(Task):
     loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
         "translate your sentences": ("seq2seq_lab.predict", "RUN"),
-        "with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
+        "with a beam": ("seq2seq_lab.evaluate", "RUN", BEAM),
     }
 
     corpus: Corpus
@@ -167,6 +176,11 @@ class TranslationTask(Task):
             raise UserError(
                 "search.coverage_penalty needs a model with attention. Set it to 0, or choose model=attn."
             )
+        limits = changed_limits(search)
+        self.commands = {
+            purpose: (*words, *limits) if BEAM in words else words
+            for purpose, words in type(self).commands.items()
+        }
 
     def data_record(self) -> dict[str, Any]:
         return pairs_record(load_corpus(self.parts.dataset(), self.corpus_type, self.name))
