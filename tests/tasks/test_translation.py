@@ -56,7 +56,6 @@ from seq2seq_lab.tasks.translation.evaluation import (
 )
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import gold_links
-from seq2seq_lab.tasks.translation.task import changed_limits
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 
 CPU = torch.device("cpu")
@@ -146,12 +145,16 @@ def greedy() -> GreedySearch:
     return GreedySearch(min_length_factor=0.0, max_length_factor=2.0, max_length_extra=10)
 
 
-def test_a_suggested_beam_search_has_the_length_limits_of_the_run() -> None:
+def test_a_suggested_beam_search_has_the_length_limits_of_the_run(tmp_path: Path) -> None:
+    sizes = [f"dataset.{name}=9" for name in ("train", "validation", "test", "test_compositional")]
     found = {}
     for name in ("greedy", "beam", "sampling", "greedy_long"):
-        task: Any = build_task(compose_run([f"search={name}"]).config)
-        found[name] = changed_limits(task.parts.search())
-    assert found == {"greedy": [], "beam": [], "sampling": [], "greedy_long": ["search.max_length_factor=6"]}
+        task: Any = build_task(compose_run([f"search={name}", *sizes]).config)
+        task.load(tmp_path, None, None)
+        found[name] = task.commands["with a beam"][2:]
+    usual = ("search=beam",)
+    longer = (*usual, "search.max_length_factor=6")
+    assert found == {"greedy": usual, "beam": usual, "sampling": usual, "greedy_long": longer}
 
 
 def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:

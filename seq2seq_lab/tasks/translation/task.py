@@ -176,16 +176,16 @@ class TranslationTask(Task):
             raise UserError(
                 "search.coverage_penalty needs a model with attention. Set it to 0, or choose model=attn."
             )
-        limits = changed_limits(search)
-        self.commands = {
-            purpose: (*words, *limits) if BEAM in words else words
-            for purpose, words in type(self).commands.items()
-        }
 
     def data_record(self) -> dict[str, Any]:
         return pairs_record(load_corpus(self.parts.dataset(), self.corpus_type, self.name))
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        limits = changed_limits(self.parts.search())
+        self.commands = {
+            purpose: (*words, *limits) if BEAM in words else words
+            for purpose, words in type(self).commands.items()
+        }
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
         settings = self.settings
         dataset = self.parts.dataset()
