@@ -160,6 +160,20 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def require_attention(model: Any) -> None:
+    """Refuse a model without attention weights that can be changed.
+
+    Raises:
+        UserError: an ensemble, a language model, or a model without attention.
+    """
+    if not isinstance(model, Seq2Seq):
+        raise UserError(
+            "The attention weights of an ensemble or a language model cannot be changed. Give another run."
+        )
+    if not model.attends:
+        raise UserError("The model has no attention to change. Give a run of a model with attention.")
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedState:
     """The state of a `ChangedModel`.
@@ -214,12 +228,7 @@ class ChangedModel:
     unchanged: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Seq2Seq):
-            raise UserError(
-                "The attention weights of an ensemble or a language model cannot be changed. Give another run."
-            )
-        if not self.model.attends:
-            raise UserError("The model has no attention to change. Give a run of a model with attention.")
+        require_attention(self.model)
 
     @property
     def vocabulary_size(self) -> int:

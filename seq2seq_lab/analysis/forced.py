@@ -79,6 +79,13 @@ class Forced:
         source_units = Units.of(source, self.source_tokenizer.spans(source), 1)
         return source_units, Units.of(target, self.tokenizer.spans(target), 0)
 
+    def positions(self, model: Any, i: int) -> int:
+        """Return the number of source positions of a pair that a model can attend to."""
+        batch = self.batch(np.array([i]))
+        with torch.no_grad(), evaluation_context(batch, self.compute.precision, self.compute.device):
+            _, source = model.start(batch)
+        return int(source.lengths_B[0])
+
     def cross_maps(self, model: Any, batch: Any) -> Tensor:
         """Return the cross-attention maps_BLATS of a Transformer for a batch."""
         with evaluation_context(batch, self.compute.precision, self.compute.device):

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from seq2seq_lab.analysis.changes import require_attention
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.analysis.interventions import BY_DEFAULT, Scope, TokenEffects, intervene, require_word
+from seq2seq_lab.analysis.interventions import (
+    BY_DEFAULT,
+    Scope,
+    TokenEffects,
+    attended_tokenizer,
+    intervene,
+    require_word,
+)
 from seq2seq_lab.analysis.plain import Plain
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import is_whole, require, require_list, require_seed
@@ -66,10 +74,11 @@ def intervene_pair(
     require_list("intervene", "kinds", kinds, "kinds", split=True)
     kinds = [*kinds]
     (source,), (target,) = forced.sources, forced.targets
-    if forced.source_tokenizer is not None:
-        count = len(words(source, forced.source_tokenizer.spans(source)))
-        for kind in kinds:
-            require_word(kind, count)
+    require_attention(model)
+    own = attended_tokenizer(model, forced)
+    count = 0 if own is None else len(words(source, own.spans(source)))
+    for kind in kinds:
+        require_word(kind, count)
     require_seed(options.get("seed", 1))
     seen = options.get("seen", True)
     require(isinstance(seen, bool | np.bool_), "seen", seen, "True, False")
@@ -81,8 +90,7 @@ def intervene_pair(
     given = None
     if weights is not None:
         require("weights" in kinds, "weights", weights, "left out, except for the kind weights")
-        (batch,) = map(forced.batch, forced.plan)
-        given = [matrix_of(weights, max(batch.source_lengths), len(ids) + 1)]
+        given = [matrix_of(weights, forced.positions(model, 0), len(ids) + 1)]
     found = intervene(model, forced, kinds or BY_DEFAULT, scopes, weights=given, **options)
     return Intervened(
         source=source,

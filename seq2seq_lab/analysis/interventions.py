@@ -69,8 +69,8 @@ class TokenEffects:
         largest: the largest unchanged weight of the row; of several layers and heads the mean of their largest weights.
         median_variation: of the kind `permute` in scope `step` the median of ½ Σ |p − p′| over many permutations, else
             `total_variation`.
-        changed: whether the change applies: a permutation needs two source words, besides punctuation, `previous` an
-            earlier step.
+        changed: whether the change applies: a permutation needs two source words, besides punctuation, or two turns,
+            `previous` an earlier step.
         classes: the class of the word of each token, of `CLASSES`; "end" is `<eos>`.
         cluster: the id of the cluster of the sentence of each token; see `Forced.clusters_N`.
     """
@@ -138,8 +138,8 @@ def intervene(
     Raises:
         UserError: an unknown kind, one without what it needs, or a model without attention.
     """
-    given = given_weights(forced, kinds, gold, weights)
     plain = ChangedModel(model, keep, **options)
+    given = given_weights(model, forced, kinds, gold, weights)
     changed = {kind: changed_model(model, kind, given, **options) for kind in kinds}
     found: dict[tuple[str, str], list[list[Any]]] = {(kind, scope): [] for scope in scopes for kind in kinds}
     classes = [classes_of(forced, i, None if gold is None else gold[i]) for i in range(len(forced.targets))]
@@ -153,7 +153,7 @@ def intervene(
                     count = counts[row]
                     own = [column[row, :count] for column in columns]
                     matrix_TS = given[kind][i] if kind in given else None
-                    applies = _applies(kind, forced, i, count, matrix_TS)
+                    applies = _applies(kind, model, forced, i, count=count, given_TS=matrix_TS)
                     found[kind, scope].append(
                         [*own, applies, classes[i], np.full(count, forced.clusters_N[i])]
                     )
@@ -168,6 +168,7 @@ def changed_model(
 
 
 def given_weights(
+    model: Seq2Seq,
     forced: Forced,
     kinds: Sequence[str],
     gold: Sequence[Gold] | None = None,
@@ -176,7 +177,7 @@ def given_weights(
     """Return the weights or positions of each pair for the kinds that need them; see `intervene`.
 
     Raises:
-        UserError: an unknown kind, or one without what it needs.
+        UserError: an unknown kind, or one without what it needs: `word=J` and `mask=J` need attention to tokens.
     """
     found: dict[str, Sequence[Tensor]] = {}
     for kind in kinds:
@@ -195,9 +196,17 @@ def given_weights(
                 )
             found[kind] = weights
         elif word is not None:
-            assert forced.source_tokenizer is not None
-            found[kind] = [word_positions(forced.source_tokenizer, line, word) for line in forced.sources]
+            tokenizer = attended_tokenizer(model, forced)
+            if tokenizer is None:
+                require_word(kind, 0)
+            assert tokenizer is not None
+            found[kind] = [word_positions(tokenizer, line, word) for line in forced.sources]
     return found
+
+
+def attended_tokenizer(model: Seq2Seq, forced: Forced) -> Tokenizer | None:
+    """Return the tokenizer of the sources; None if the model attends to turns of a dialogue or regions of an image."""
+    return forced.source_tokenizer if model.encoder.output_per_token else None
 
 
 def parse_kind(kind: str) -> tuple[str, int | None]:
@@ -326,7 +335,9 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     return (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).sum(-1).clamp(min=0)
 
 
-def _applies(kind: str, forced: Forced, i: int, count: int, given_TS: Tensor | None) -> npt.NDArray[np.bool_]:
+def _applies(
+    kind: str, model: Seq2Seq, forced: Forced, i: int, *, count: int, given_TS: Tensor | None
+) -> npt.NDArray[np.bool_]:
     """Return which of the `count` target tokens of a pair a kind of change applies to."""
     if given_TS is not None:
         rows: npt.NDArray[np.bool_] = ~given_TS.isnan().any(1).numpy()
@@ -334,30 +345,37 @@ def _applies(kind: str, forced: Forced, i: int, count: int, given_TS: Tensor | N
             return np.full(count, rows[0])
         return np.pad(rows, (0, max(0, count - len(rows))))[:count]
     if kind == "permute":
-        return np.full(count, _source_words(forced, i) > 1)
+        return np.full(count, _permutable(model, forced, i) > 1)
     if kind == "previous":
         return np.arange(count) > 0
     return np.ones(count, np.bool_)
 
 
 def _applies_to_sources(
-    kind: str, forced: Forced, given: Mapping[str, Sequence[Tensor]]
+    kind: str, model: Seq2Seq, forced: Forced, given: Mapping[str, Sequence[Tensor]]
 ) -> npt.NDArray[np.bool_]:
     """Return whether a kind of change applies to some step of an output of two tokens or more, for each source."""
     matrices = given.get(kind)
     return np.array(
         [
-            _applies(kind, forced, i, 2, None if matrices is None else matrices[i]).any()
+            _applies(
+                kind, model, forced, i, count=2, given_TS=None if matrices is None else matrices[i]
+            ).any()
             for i in range(len(forced.sources))
         ]
     )
 
 
-def _source_words(forced: Forced, i: int) -> float:
-    """Return the number of words of a source, without punctuation; infinite if it is not text."""
+def _permutable(model: Seq2Seq, forced: Forced, i: int) -> float:
+    """Return the number of turns of a source that a model attends to, or of words without punctuation.
+
+    It is infinite if the source is not text.
+    """
     if forced.source_tokenizer is None:
         return math.inf
     line = forced.sources[i]
+    if attended_tokenizer(model, forced) is None:
+        return len(forced.source_tokenizer.units(line))
     return int(Units.of(line, forced.source_tokenizer.spans(line), 1).is_word.sum())
 
 
@@ -569,14 +587,14 @@ def free(
     kinds = [kind for kind in kinds if kind != "gold"]
     if not kinds:
         return []
-    given, before = given_weights(forced, kinds), _texts(run, forced)
+    given, before = given_weights(run.model, forced, kinds), _texts(run, forced)
     return [
         search_effect(
             kind,
             before,
             _texts(replace(run, model=changed_model(run.model, kind, given, **options)), forced),
             references,
-            _applies_to_sources(kind, forced, given),
+            _applies_to_sources(kind, run.model, forced, given),
         )
         for kind in kinds
     ]

@@ -540,3 +540,7 @@ def test_its_trace_attends_to_regions(whole: Path, tmp_path: Path) -> None:
     assert changed.best.attention[1].tolist() == row
     with pytest.raises(UserError, match=r"change\.kind=word=0"):
         run.trace(path, change={"kind": "word=0", "step": 1}, before=traced)
+    given = run.intervene(path, best.text, ["weights"], weights=[row]).effects[0].tokens
+    assert given.log_prob_change.any()
+    with pytest.raises(UserError, match=r"^kind=word=0"):
+        run.intervene(path, best.text, ["word=0"])

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import command_line
@@ -16,11 +17,13 @@ from trace_checks import check_trace
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
 from seq2seq_lab.analysis.distances import measure_distances
+from seq2seq_lab.analysis.interventions import free, intervene
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.reporting.score_tables import CLUSTERS, read_statistics
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.tasks.dialogue import DialogueTask
@@ -289,6 +292,39 @@ def test_a_trace_has_the_turns_or_their_words_as_columns(whole: Path, of_turns: 
         changed = run.trace(context, change={"kind": "uniform", "step": 0})
         assert changed.best.attention[0] == pytest.approx(1 / len(traced.source.column_names))
     assert traced.source.column_names == ["hello", "how are you"]
+
+
+def test_changed_weights_are_those_of_turns(of_turns: Path) -> None:
+    run = seq2seq_lab.load(of_turns, device="cpu")
+    pair = "hello\thow are you\tfine", "hello"
+    forced = run.forced(*([one] for one in pair))
+    for kind in ("word=0", "mask=1", "word=99"):
+        for ask in (partial(run.intervene, *pair), partial(intervene, run.model, forced, scopes=["step"])):
+            with pytest.raises(UserError, match=rf"^kind={kind} .*without a word"):
+                ask(kinds=[kind])
+        with pytest.raises(UserError, match=rf"^kind={kind} .*without a word"):
+            free(run, References([pair[1]]), forced, [kind])
+    first, uniform = (
+        run.intervene(*pair, ["weights"], weights=[row]).effects[0].tokens
+        for row in ([1.0, 0.0, 0.0], [1 / 3] * 3)
+    )
+    expected = run.intervene(*pair, ["uniform"]).effects[0].tokens
+    np.testing.assert_allclose(uniform.log_prob_change, expected.log_prob_change, atol=1e-5)
+    assert (first.log_prob_change != expected.log_prob_change).any()
+    with pytest.raises(UserError, match=r"^weights=.*one list of 3 numbers"):
+        run.intervene(*pair, ["weights"], weights=[[0.25] * 4])
+
+
+def test_contexts_of_one_turn_are_not_permuted(whole: Path, of_turns: Path) -> None:
+    contexts = ["hello how are you", "hello\thow are you", "!\t?"]
+    for folder, expected in ((of_turns, [False, True, True]), (whole, [True, True, False])):
+        run = seq2seq_lab.load(folder, device="cpu")
+        forced = run.forced(contexts, ["hello"] * 3)
+        found = intervene(run.model, forced, ["permute"], ["step"])["permute", "step"]
+        assert [found.changed[found.cluster == i].all() for i in range(3)] == expected
+        assert [found.changed[found.cluster == i].any() for i in range(3)] == expected
+        (effect,) = free(run, References(["hello"] * 3), forced, ["permute"])
+        assert (effect.sentences, effect.left_out) == (2, 1)
 
 
 @pytest.mark.parametrize("outputs", ["both", "turns"])
