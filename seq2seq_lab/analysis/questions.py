@@ -229,7 +229,12 @@ class ClassQuestion(Question):
         weights_1S = self.model(self.batch).weights_BS
         if weights_1S is None:
             raise UserError(NO_ATTENTION)
-        return weights_1S.float(), self.vectors_SE.float().norm(dim=-1)
+        vectors_1SE, lengths = self.vectors_SE[None], self.batch.source_lengths
+        if self.model.pooling.gates(vectors_1SE, lengths) is None:
+            weighted_SE = self.model.encoder(vectors_1SE, lengths).outputs_BSM[0]
+        else:
+            weighted_SE = self.vectors_SE
+        return weights_1S.float(), weighted_SE.float().norm(dim=-1)
 
 
 def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:

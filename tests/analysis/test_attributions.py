@@ -17,12 +17,16 @@ from torch import nn
 from seq2seq_lab.analysis.attributions import METHODS, Attribution, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import ABOUT_INSENSITIVE, GREEDY, RANDOM, explain, insensitive, means
 from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation
-from seq2seq_lab.analysis.questions import Question, ask
+from seq2seq_lab.analysis.questions import Question, ask, ask_class
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
 from seq2seq_lab.analyze.page import Drawing
+from seq2seq_lab.config.compose import compose, composer
+from seq2seq_lab.config.job_hash import without_hydra
+from seq2seq_lab.config.schema import typed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.attention import Units
+from seq2seq_lab.models.classifier import build_classifier
 from seq2seq_lab.plots.attributions import draw_agreement
 from seq2seq_lab.runtime.tables import TextTable
 
@@ -231,6 +235,23 @@ def test_values_of_zero_leave_no_context() -> None:
         context = torch.zeros(*states.shape[:2], source.encoder_outputs_BSM.shape[2], dtype=torch.float64)
         features = one.model.decoder.combine(torch.cat([context, states], -1)).tanh()
         torch.testing.assert_close(zeroed, one.model.readout(features).log_softmax(-1))
+
+
+@pytest.mark.parametrize("pooling", ["attention", "attender"])
+def test_the_norms_of_a_classifier_are_of_what_its_weights_multiply(pooling: str) -> None:
+    with composer():
+        config = typed(without_hydra(compose(["task=classification", f"pooling={pooling}"])))
+    torch.manual_seed(1)
+    model = build_classifier(config, vocabulary=20, classes=3).eval()
+    text = SimpleNamespace(source_BS=torch.tensor([[4, 5, 6, 7]]), source_lengths=(4,))
+    one = ask_class(
+        model, text, 0, line="abcd", spans=[(i, i + 1) for i in range(4)], classes=["a", "b", "c"]
+    )
+    with torch.no_grad():
+        embedded = model.embed(text.source_BS)
+        weighted = embedded if pooling == "attender" else model.encoder(embedded, (4,)).outputs_BSM
+        _, norms = one.attention()
+    torch.testing.assert_close(norms, weighted[0].norm(dim=-1))
 
 
 def test_attention_and_its_norms() -> None:
