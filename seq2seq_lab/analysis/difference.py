@@ -23,7 +23,8 @@ class Parting:
         word: its index in both outputs.
         words: the word of each run; `<eos>` if the output ends there.
         log_probs: [2, 2], the log-probability that each run (row) gives to the word of each run (column) after the words
-            that both outputs have; None if a run does not have this output.
+            that both outputs have; None if a run does not have this output. A run cuts the words of the other run into its
+            own tokens.
     """
 
     word: int
@@ -44,7 +45,8 @@ class Difference(Plain):
         parting: where the outputs differ first; None if they have the same words, or differ only because the length limit
             cut one of them.
         log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column); with `<eos>` if
-            the output ended.
+            the output ended. It is that of the tokens of the run's own output, and of the output of the other run as the
+            tokenizer of this run cuts its text.
     """
 
     a: Traced
@@ -96,7 +98,7 @@ def difference(
         attention=None if no_attention else _attention(a, b, words),
         no_attention=no_attention,
         parting=_parting(run_a, run_b, a, b),
-        log_probs=[_log_probs(run, own, (a, b)) for run, own in ((run_a, a), (run_b, b))],
+        log_probs=[[_log_prob(run, own, one) for one in (a, b)] for run, own in ((run_a, a), (run_b, b))],
     )
 
 
@@ -119,25 +121,24 @@ def _attention(a: Traced, b: Traced, words: Sequence[WordPair]) -> Floats:
     return rows_PC
 
 
-def _log_probs(run: Any, own: Traced, traces: Sequence[Traced]) -> list[float | None]:
-    """Return the log-probability that a run gives to the best output of each trace."""
-    texts = [one.best.text for one in traces]
+def _log_prob(run: Any, own: Traced, one: Traced) -> float | None:
+    """Return the log-probability under a run of the best output of a trace, its own one or another one."""
     if own.search is None:
-        return _of_classes(own, texts)
-    return [
-        scored.log_prob if one.best.ended else math.fsum(scored.log_probs[:-1])
-        for scored, one in zip(_scored(run, own, texts), traces, strict=True)
-    ]
+        return _of_class(own, one.best.text)
+    if one is own:
+        begun = _scored(run, own, own.source.text).log_probs[:-1] if run.reads_targets_only else []
+        return math.fsum([*begun, own.best.log_prob])
+    scored = _scored(run, own, one.best.text)
+    return math.fsum(scored.log_probs if one.best.ended else scored.log_probs[:-1])
 
 
-def _of_classes(own: Traced, names: Sequence[str]) -> list[float | None]:
-    known = {one.text: one.log_prob for one in own.outputs}
-    return [known.get(name) for name in names]
+def _of_class(own: Traced, name: str) -> float | None:
+    return next((one.log_prob for one in own.outputs if one.text == name), None)
 
 
-def _scored(run: Any, own: Traced, texts: Sequence[str]) -> Any:
-    source = "" if run.reads_targets_only else own.source.text
-    return run.score([source] * len(texts), texts)
+def _scored(run: Any, own: Traced, text: str) -> Any:
+    (scored,) = run.score(["" if run.reads_targets_only else own.source.text], [text])
+    return scored
 
 
 def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
@@ -151,19 +152,21 @@ def _parting(run_a: Any, run_b: Any, a: Traced, b: Traced) -> Parting | None:
     if any(_is_cut_at(one.best, first, (*other[first:], "")[0]) for one, other in ((a, theirs), (b, ours))):
         return None
     words = tuple(one[first] if first < len(one) else END for one in (ours, theirs))
-    if a.search is None:
-        return Parting(
-            word=first, words=(words[0], words[1]), log_probs=[_of_classes(own, words) for own in (a, b)]
-        )
-    texts = [_until(one, first) for one in (a, b)]
     rows = [
-        [
-            float(scored.log_probs[-1] if word == END else _of_last(scored, len(word)))
-            for scored, word in zip(_scored(run, own, texts), words, strict=True)
-        ]
+        [_log_prob_of_word(run, own, one, first, word) for one, word in zip((a, b), words, strict=True)]
         for run, own in ((run_a, a), (run_b, b))
     ]
     return Parting(word=first, words=(words[0], words[1]), log_probs=rows)
+
+
+def _log_prob_of_word(run: Any, own: Traced, one: Traced, index: int, word: str) -> float | None:
+    """Return the log-probability under a run of a word of the best output of a trace; see `_log_prob`."""
+    if own.search is None:
+        return _of_class(own, word)
+    if one is own:
+        return own.best.log_probs[-1] if word == END else own.best.word_log_probs[index]
+    scored = _scored(run, own, _until(one, index))
+    return float(scored.log_probs[-1]) if word == END else _of_last(scored, len(word))
 
 
 def _is_cut_at(output: TracedOutput, word: int, other: str) -> bool:

@@ -24,16 +24,16 @@ def test_two_runs_differ_where_their_words_do() -> None:
     assert found.parting is not None
     for row, run in enumerate((a, b)):
         scored = run.score([SENTENCE] * 2, texts)
-        assert found.log_probs[row] == [
+        expected = [
             math.fsum(one.log_probs if with_eos else one.log_probs[:-1])
             for one, with_eos in zip(scored, ended, strict=True)
         ]
+        assert found.log_probs[row] == pytest.approx(expected, abs=1e-4)
         # The outputs differ in the first word already, and the score of a word does not depend on what follows it.
         assert found.parting.log_probs[row] == pytest.approx(
             [one.word_log_probs[0] for one in scored], abs=1e-4
         )
     assert (found.parting.word, found.parting.words) == (0, (found.a.best.words[0], found.b.best.words[0]))
-    assert found.log_probs[0][0] == pytest.approx(found.a.best.log_prob, abs=1e-4)
     assert found.attention is not None
     for pair, row in zip(found.words, found.attention, strict=True):
         if pair.before is None or pair.after is None:
@@ -41,6 +41,19 @@ def test_two_runs_differ_where_their_words_do() -> None:
         else:
             expected = found.b.best.word_attention[pair.after] - found.a.best.word_attention[pair.before]
             np.testing.assert_array_equal(row, expected)
+
+
+def test_the_own_output_is_not_cut_again() -> None:
+    run = demo()
+    forced = run.trace(SENTENCE, [4, 5, 3])  # its text is cut into other tokens
+    (again,) = run.score([SENTENCE], [forced.best.text])
+    assert abs(again.log_prob - forced.best.log_prob) > 0.1
+    found = seq2seq_lab.difference(run, run, SENTENCE, traces=(forced, run.trace(SENTENCE)))
+    assert found.log_probs[0][0] == forced.best.log_prob
+    assert found.log_probs[1][0] == pytest.approx(again.log_prob, abs=1e-4)
+    assert found.parting is not None
+    assert found.parting.word == 0
+    assert found.parting.log_probs[0][0] == forced.best.word_log_probs[0]
 
 
 def test_a_word_that_the_other_run_cuts_has_the_probability_of_all_its_parts() -> None:
