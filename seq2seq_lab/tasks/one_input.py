@@ -162,25 +162,30 @@ class OneInput:
             given = replace(self.search_input(str(sentence), search), sentence=str(sentence), check=check)
             before = trace(given, given.ids(prefix), maps, top)
         elif before.given is not None:
-            self._require_those_of(before, sentence, prefix, search)
+            self._require_those_of("before", before, sentence, prefix, search)
             before = replace(before, given=replace(before.given, check=check))
         return before if change is None else trace_changed(before, read_change(change), maps, top)
 
     def _require_those_of(
-        self, before: Traced, sentence: str | Path, prefix: Prefix, search: Sequence[str]
+        self,
+        name: str,
+        traced: Traced,
+        sentence: str | Path,
+        prefix: Prefix,
+        search: Sequence[str] = (),
     ) -> None:
-        """Refuse arguments of `trace` that are not those of the trace without the change."""
-        given = before.given
+        """Refuse arguments that are not those of the trace that another argument, with this name, already has."""
+        given = traced.given
         assert given is not None
         same = given.sentence == str(sentence)
-        require(same, "sentence", repr(sentence), f"that of before, {given.sentence!r}")
+        require(same, "sentence", repr(sentence), f"that of {name}, {given.sentence!r}")
         if ids := given.ids(prefix):
-            same = ids == [token.id for token in before.prefix]
-            require(same, "prefix", repr(prefix), "left out, or that of before")
+            same = ids == [token.id for token in traced.prefix]
+            require(same, "prefix", repr(prefix), f"left out, or that of {name}")
         require_list("trace", "settings", search, "search", split=True)
         if search:
             same = self.opening.search(tuple(search))[1] == given.settings.settings
-            require(same, "search", search, "left out, or that of before")
+            require(same, "search", search, f"left out, or that of {name}")
 
     def alternatives(self, traced: Traced, step: int) -> list[Alternative]:
         """Return the most probable next tokens of a step of the best output of `trace` as whole words with their pieces.
@@ -213,7 +218,7 @@ class OneInput:
             count: the number of neighbors.
             prefix: see `trace`.
             limit: the largest number of states of the training data, those of evenly spaced sentences.
-            traced: the trace of the sentence, if it was computed before.
+            traced: the trace of the sentence without a change, if it was computed before.
 
         Raises:
             UserError: no such step, a task or a model without such states, or training data that are not those of the run.

@@ -133,3 +133,15 @@ def test_what_does_not_fit_is_refused() -> None:
             run.neighbors(SENTENCE, **arguments)
     with pytest.raises(UserError, match="no attention"):
         demo_with("plain", "none").neighbors(SENTENCE, 1, "context")
+
+
+def test_a_trace_is_of_the_same_sentence_without_a_change() -> None:
+    run, before = demo(), demo().trace(SENTENCE)
+    assert run.neighbors(SENTENCE, 1, traced=before) == run.neighbors(SENTENCE, 1)
+    with pytest.raises(UserError, match=r"^sentence=.*that of traced"):
+        run.neighbors(SOURCES[0], 1, traced=before)
+    with pytest.raises(UserError, match=r"^prefix=.*that of traced"):
+        run.neighbors(SENTENCE, 1, traced=before, prefix="le")
+    changed = run.trace(SENTENCE, change={"kind": "uniform", "step": 1}, before=before)
+    with pytest.raises(UserError, match=r"^traced: .*changed attention weights"):
+        run.neighbors(SENTENCE, 1, traced=changed)

@@ -267,7 +267,14 @@ class LoadedTranslation(Loaded):
             require(is_whole(value) and value >= 1, key, value, "a whole number, 1 or more")
         if not isinstance(self.model, Seq2Seq):
             raise UserError("neighbors: an ensemble has several states. Give one run.")
-        traced = self.trace(sentence, prefix) if traced is None else traced
+        if traced is None:
+            traced = self.trace(sentence, prefix)
+        elif traced.changed is not None:
+            raise UserError(
+                "traced: this trace has changed attention weights. Give the trace without the change."
+            )
+        elif traced.given is not None:
+            self._require_those_of("traced", traced, sentence, prefix)
         source, target = ([token.id for token in one.tokens] for one in (traced.source, traced.best))
         pairs = token_pairs(state, source, [SOS, *target])
         require_index(
