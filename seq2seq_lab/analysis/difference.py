@@ -10,7 +10,7 @@ import numpy as np
 from seq2seq_lab.analysis.plain import Plain
 from seq2seq_lab.analysis.traced import Floats, Traced, TracedOutput, WordPair
 from seq2seq_lab.analysis.traced_change import aligned_words
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 
 END = "<eos>"
 
@@ -72,10 +72,10 @@ def difference(
         run_a, run_b: opened runs of one task.
         sentence: a line of text, or the path of a file (`Loaded.reads`).
         search: settings that replace those of both runs; see `Loaded.trace`.
-        traces: the traces of both runs, if they were computed before.
+        traces: the traces of both runs for this input without a change, if they were computed before.
 
     Raises:
-        UserError: runs of different tasks, or an input that a run cannot read.
+        UserError: runs of different tasks, an input that a run cannot read, or traces of another input or with a change.
     """
     for run in (run_a, run_b):
         if not hasattr(run, "task_name"):
@@ -88,6 +88,12 @@ def difference(
             f"difference: {run_a.folder} is a run of {run_a.task_name} and {run_b.folder} one of {run_b.task_name}. Give "
             f"two runs of one task."
         )
+    for traced in traces or ():
+        if traced.changed is not None:
+            raise UserError("traces: one has changed attention weights. Give the traces without the change.")
+        if traced.given is not None:
+            same = traced.given.sentence == str(sentence)
+            require(same, "sentence", repr(sentence), f"that of traces, {traced.given.sentence!r}")
     a, b = traces or (run_a.trace(sentence, search=search), run_b.trace(sentence, search=search))
     words = aligned_words(a.best.words, b.best.words)
     no_attention = _not_comparable(a, b)

@@ -61,6 +61,15 @@ def test_a_word_that_the_other_run_cuts_has_the_probability_of_all_its_parts() -
     assert [_of_last(scored, letters) for letters in (1, 2, 3, 4, 5)] == [-8, -12, -12, -14, -15]
 
 
+def test_traces_are_of_the_same_sentence_without_a_change() -> None:
+    run, traced = demo(), demo().trace(SENTENCE)
+    with pytest.raises(UserError, match=r"^sentence=.*that of traces"):
+        seq2seq_lab.difference(run, run, SOURCES[0], traces=(traced, traced))
+    changed = run.trace(SENTENCE, change={"kind": "uniform", "step": 1}, before=traced)
+    with pytest.raises(UserError, match=r"^traces: .*changed attention weights"):
+        seq2seq_lab.difference(run, run, SENTENCE, traces=(traced, changed))
+
+
 def test_a_run_does_not_differ_from_itself() -> None:
     found = seq2seq_lab.difference(demo(), demo(), SENTENCE)
     assert found.parting is None
