@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,10 @@ from seq2seq_lab.data.counterfactuals import Influence
 from seq2seq_lab.metrics.alignment import WordLinks, group_tokens, link_counts
 from seq2seq_lab.metrics.measurement import CONFIDENCE_SAMPLES
 from seq2seq_lab.metrics.significance import Clusters, clusters_of, confidence_interval, ratio
+from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.tables import with_interval
+
+Flags = npt.NDArray[np.bool_]
 
 RANDOM, GREEDY = "random order", "greedy search"
 # τ of the attributions with random weights above which a method hardly depends on the model.
@@ -79,11 +82,14 @@ class Explained(Attributed):
         measures: sums and numbers of rows by method and by the name of the measure.
         agreement: sums and numbers of τ_b of the rows of two methods, by their names.
         gold_cells: (source unit, target token) of the gold links.
+        left_out: the number of rows whose token is the contrast itself. All their scores are 0 or say nothing about the
+            contrast, so they, and the words of such tokens, are left out of the measures.
     """
 
     measures: Mapping[str, Mapping[str, tuple[float, float]]]
     agreement: Mapping[tuple[str, str], tuple[float, float]]
     gold_cells: Sequence[tuple[int, int]]
+    left_out: int
 
 
 def explain(
@@ -116,25 +122,29 @@ def explain(
     for index, question in enumerate(questions):
         against_T = None if against is None else contrast(question, against)
         options = Options(against_T, seed)
+        used_T = np.ones(question.steps, np.bool_)
+        if against_T is not None:
+            used_T = to_host(against_T != question.outputs_T)
         found = attribute(question, methods, options)
         deletions = faithful.Deletions(question, options, how)
         measures = {
-            name: dict(_faithful(deletions, faithful.orders(one.scores_TU, deletions.units)))
+            name: dict(_faithful(deletions, faithful.orders(one.scores_TU, deletions.units), used_T))
             for name, one in found.items()
         }
-        measures[RANDOM] = dict(_random(deletions, question.steps, seed + index))
+        measures[RANDOM] = dict(_random(deletions, used_T, seed + index))
         if greedy:
-            measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1))}
+            measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1)[used_T])}
         words = None if gold is None else gold_words(question, gold[index])
         other = None
         if random_questions is not None:
             other = attribute(random_questions[index], methods, options)
         for name, one in found.items():
-            measures[name] |= dict(_compared(question, name, one, found, other))
+            measures[name] |= dict(_compared(question, used_T, name, one, found, other))
             if gold is not None and words is not None:
-                measures[name] |= _alignment(words, one.scores_TU, gold[index])
+                used_W = _used_words(words, used_T)
+                measures[name] |= _alignment(words, one.scores_TU, gold[index], used_W)
                 if influences is not None:
-                    measures[name] |= dict(_influence(words, one.scores_TU, influences[index]))
+                    measures[name] |= dict(_influence(words, one.scores_TU, influences[index], used_W))
         yield Explained(
             **{**attributed_fields(question, against_T), "index": index},
             attributions=found,
@@ -142,12 +152,13 @@ def explain(
             agreement={
                 (name, other): _sum(
                     faithful.rank_correlation(
-                        found[name].scores_TU, found[other].scores_TU, question.source.is_word
+                        found[name].scores_TU[used_T], found[other].scores_TU[used_T], question.source.is_word
                     )
                 )
                 for name, other in itertools.combinations(found, 2)
             },
             gold_cells=[] if gold is None else gold_cells(question, gold[index]),
+            left_out=int((~used_T).sum()),
         )
 
 
@@ -181,22 +192,27 @@ def _sum(values: Any) -> tuple[float, float]:
     return float(finite.sum()), float(len(finite))
 
 
-def _faithful(deletions: faithful.Deletions, order_TK: Any) -> Iterator[tuple[str, tuple[float, float]]]:
+def _faithful(
+    deletions: faithful.Deletions, order_TK: Any, used_T: Flags
+) -> Iterator[tuple[str, tuple[float, float]]]:
     if order_TK.shape[1]:
         found = faithful.faithfulness(deletions, order_TK)
-        yield "area", _sum(found.area_T)
+        yield "area", _sum(found.area_T[used_T])
         for q, share in enumerate(faithful.SHARES):
-            yield f"comprehensiveness_{share * 100:.0f}", _sum(found.comprehensiveness_TQ[:, q])
-            yield f"sufficiency_{share * 100:.0f}", _sum(found.sufficiency_TQ[:, q])
+            yield f"comprehensiveness_{share * 100:.0f}", _sum(found.comprehensiveness_TQ[used_T, q])
+            yield f"sufficiency_{share * 100:.0f}", _sum(found.sufficiency_TQ[used_T, q])
         for percent in PERCENTS:
-            yield f"drop_{percent}", _sum(found.drops_TK[:, math.ceil(percent / 100 * order_TK.shape[1]) - 1])
+            last = math.ceil(percent / 100 * order_TK.shape[1]) - 1
+            yield f"drop_{percent}", _sum(found.drops_TK[used_T, last])
 
 
-def _random(deletions: faithful.Deletions, rows: int, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
+def _random(
+    deletions: faithful.Deletions, used_T: Flags, seed: int
+) -> Iterator[tuple[str, tuple[float, float]]]:
     totals: dict[str, tuple[float, float]] = {}
     for draw in range(faithful.RANDOM_ORDERS):
-        order_TK = faithful.random_orders(rows, deletions.units, seed * faithful.RANDOM_ORDERS + draw)
-        for name, (value, count) in _faithful(deletions, order_TK):
+        order_TK = faithful.random_orders(len(used_T), deletions.units, seed * faithful.RANDOM_ORDERS + draw)
+        for name, (value, count) in _faithful(deletions, order_TK, used_T):
             before = totals.get(name, (0.0, 0.0))
             totals[name] = before[0] + value, before[1] + count
     yield from totals.items()
@@ -204,26 +220,28 @@ def _random(deletions: faithful.Deletions, rows: int, seed: int) -> Iterator[tup
 
 def _compared(
     question: Question,
+    used_T: Flags,
     name: str,
     one: Attribution,
     found: Mapping[str, Attribution],
     other: Mapping[str, Attribution] | None,
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    words_U = question.source.is_word
+    words_U, own_TU = question.source.is_word, one.scores_TU[used_T]
     if "attention" in found and name != "attention":
-        scores_TU = found["attention"].scores_TU
-        yield "tau_attention", _sum(faithful.rank_correlation(one.scores_TU, scores_TU, words_U))
+        scores_TU = found["attention"].scores_TU[used_T]
+        yield "tau_attention", _sum(faithful.rank_correlation(own_TU, scores_TU, words_U))
     if other is not None:
         yield (
             "tau_random_weights",
-            _sum(faithful.rank_correlation(one.scores_TU, other[name].scores_TU, words_U)),
+            _sum(faithful.rank_correlation(own_TU, other[name].scores_TU[used_T], words_U)),
         )
     if (share_T := one.source_share_T) is not None:
+        share_T = np.where(used_T, share_T, np.nan)
         yield "source_share", _sum(share_T)
         for part, of_part in zip(THIRDS, np.array_split(share_T, len(THIRDS)), strict=True):
             yield f"source_share_{part}", _sum(of_part)
     if one.gap_T is not None:
-        yield "incomplete", _sum(one.gap_T > LARGEST_GAP)
+        yield "incomplete", _sum(one.gap_T[used_T] > LARGEST_GAP)
 
 
 def gold_words(question: Question, gold: Gold) -> WordLinks:
@@ -232,18 +250,34 @@ def gold_words(question: Question, gold: Gold) -> WordLinks:
     return question.forced.word_links(question.index, question.spans, gold)
 
 
+def _used_words(words: WordLinks, used_T: Flags) -> Flags:
+    """Return whether all tokens of each target word are used."""
+    left_out_T1 = ~used_T[:, None]
+    used_W: Flags = ~words.join(np.broadcast_to(left_out_T1, words.shape).astype(np.float64)).any(1)
+    return used_W
+
+
 def _influence(
-    words: WordLinks, scores_TU: Floats, influence: Influence
+    words: WordLinks, scores_TU: Floats, influence: Influence, used_W: Flags
 ) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield how well the scores rank the source words that the reference words depend on."""
-    found = rank([words.join(abs(scores_TU))[:, 1:-1]], [influence])
+    if not used_W.any():
+        return
+    used = replace(influence, influence_TS=influence.influence_TS[used_W])
+    found = rank([words.join(abs(scores_TU))[used_W, 1:-1]], [used])
     yield "average_precision", _sum(found.average_precision_N)
     yield "auc", _sum(found.auc_N)
 
 
-def _alignment(words: WordLinks, scores_TU: Floats, gold: Gold) -> dict[str, tuple[float, float]]:
+def _alignment(
+    words: WordLinks, scores_TU: Floats, gold: Gold, used_W: Flags
+) -> dict[str, tuple[float, float]]:
     """Return the parts of the alignment error rate of the source word of the highest score."""
-    sure, possible, predicted, linked = link_counts(words.predict(scores_TU), gold)
+    links, *own = (
+        frozenset(link for link in every if used_W[link[1]])
+        for every in (words.predict(scores_TU), gold.links, gold.possible)
+    )
+    sure, possible, predicted, linked = link_counts(links, replace(gold, links=own[0], possible=own[1]))
     return {"aer": (predicted + linked - sure - possible, predicted + linked)}
 
 

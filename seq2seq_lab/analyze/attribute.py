@@ -135,15 +135,22 @@ def attribute(options: argparse.Namespace) -> None:
         *source_shares(found),
         *(group_table(methods, name, own, groups[name]) for name, own in by_group.items()),
     ]
-    note = f"{NOTE} {comparison.ABOUT_INSENSITIVE}" if options.random_weights else NOTE
-    write_pictures(options, note, tables, lambda: attributed_pictures(explained, methods, found))
+    left_out = sum(one.left_out for one in explained)
+    notes = [comparison.ABOUT_INSENSITIVE] if options.random_weights else []
+    if left_out:
+        what = f"target tokens that are the token of --against={options.against} itself"
+        notes.append(f"Left out of the measures: {left_out:,} {what}.")
+    write_pictures(
+        options, " ".join([NOTE, *notes]), tables, lambda: attributed_pictures(explained, methods, found)
+    )
     if options.format == "jsonl":
-        print_record({"means": found, "insensitive": comparison.insensitive(found), "groups": by_group})
+        insensitive = comparison.insensitive(found)
+        print_record({"means": found, "insensitive": insensitive, "groups": by_group, "left_out": left_out})
         return
     for table in tables:
         print_table(table.title, table.heads, table.rows, len(table.heads) - 1)
-    if options.random_weights:
-        print_prose(comparison.ABOUT_INSENSITIVE)
+    for about in notes:
+        print_prose(about)
 
 
 def explained_pairs(
@@ -259,8 +266,9 @@ def attributed_pictures(
         if len(means) == len(percents):
             values, errors = [mean.value for mean in means], [mean.confidence or 0.0 for mean in means]
             curves.append(Series(name, percents, values, errors))
-    title, drop = "Deletion in the order of the scores", "drop of log p, nats"
-    yield Drawing("deletion", title, draw_series(curves, "deleted words, %", drop, title))
+    if curves:
+        title, drop = "Deletion in the order of the scores", "drop of log p, nats"
+        yield Drawing("deletion", title, draw_series(curves, "deleted words, %", drop, title))
     tau_MM, title = comparison.agreement(explained, methods), "Kendall's τ of the methods"
     yield Drawing("agreement", title, draw_agreement(methods, tau_MM, title))
     for one in explained:

@@ -16,7 +16,13 @@ from torch import nn
 
 from seq2seq_lab.analysis.attributions import METHODS, Attribution, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import ABOUT_INSENSITIVE, GREEDY, RANDOM, explain, insensitive, means
-from seq2seq_lab.analysis.faithfulness import Deletions, faithfulness, orders, rank_correlation
+from seq2seq_lab.analysis.faithfulness import (
+    RANDOM_ORDERS,
+    Deletions,
+    faithfulness,
+    orders,
+    rank_correlation,
+)
 from seq2seq_lab.analysis.questions import Question, ask, ask_class
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
@@ -24,6 +30,7 @@ from seq2seq_lab.analyze.page import Drawing
 from seq2seq_lab.config.compose import compose, composer
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.schema import typed
+from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.models.classifier import build_classifier
@@ -396,6 +403,25 @@ def test_the_program_prints_the_same_numbers(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         analyze.main([*line, "--against", "zèbre"])
     assert "--against=zèbre is not an output of the model" in capsys.readouterr().err
+
+
+def test_tokens_that_are_the_contrast_are_left_out_of_the_measures() -> None:
+    asked = questions_of(demo(), 2)[1:]
+    words = [tuple(one[1].removesuffix(".").split()) for one in (SOURCES, TARGETS)]
+    gold = [Gold(words[0], words[1], frozenset((i, i) for i in range(6)))]
+    options: dict[str, Any] = {"gold": gold, "greedy": True, "random_questions": asked}
+    (found,), (every,) = (
+        [*explain(asked, ["attention", "occlusion"], against=against, **options)] for against in ("la", None)
+    )
+    assert found.tokens.count("la") == found.left_out == 1
+    assert every.left_out == 0
+    used = len(found.tokens) - 1
+    for name, own in found.measures.items():
+        counts = {count for key, (_, count) in own.items() if key != "aer"}
+        assert counts == {used * RANDOM_ORDERS if name == RANDOM else used}
+    links, all_links = (one.measures["attention"]["aer"][1] for one in (found, every))
+    assert links == all_links - 2  # a gold link and a predicted one
+    assert {count for _, count in found.agreement.values()} == {used}
 
 
 def test_random_weights_mark_the_methods_that_are_insensitive(
