@@ -281,12 +281,24 @@ def _alignment(
     return {"aer": (predicted + linked - sure - possible, predicted + linked)}
 
 
-def means(explained: Sequence[Explained]) -> dict[str, dict[str, Mean]]:
-    """Return the mean of each measure by method."""
+def means(
+    explained: Sequence[Explained], clusters: Sequence[int] | None = None
+) -> dict[str, dict[str, Mean]]:
+    """Return the mean of each measure by method.
+
+    Args:
+        clusters: the id of the cluster of each example of the test set, by `Explained.index`; None: the examples of one
+            source are a cluster.
+    """
     found: dict[str, dict[str, Mean]] = {}
     for name in dict.fromkeys(name for one in explained for name in one.measures):
         known = [one for one in explained if name in one.measures]
-        own, clusters_N = [one.measures[name] for one in known], clusters_of(one.source for one in known)
+        own = [one.measures[name] for one in known]
+        clusters_N = (
+            clusters_of(one.source for one in known)
+            if clusters is None
+            else np.array([clusters[one.index] for one in known])
+        )
         found[name] = {}
         for measure in dict.fromkeys(key for one in own for key in one):
             mean = Mean.of(np.array([one.get(measure, (0.0, 0.0)) for one in own]), clusters_N)

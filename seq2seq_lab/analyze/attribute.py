@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.analyze.common import (
@@ -124,9 +125,10 @@ def attribute(options: argparse.Namespace) -> None:
             advance(len(explained), len(split.text))
             if options.format == "jsonl":
                 print_record(one.as_json())
-    found = comparison.means(explained)
+    means = partial(comparison.means, clusters=getattr(split.text, "clusters", None))
+    found = means(explained)
     by_group = {
-        name: {group: comparison.means([explained[i] for i in index]) for group, index in own.items()}
+        name: {group: means([explained[i] for i in index]) for group, index in own.items()}
         for name, own in groups.items()
         if len(own) > 1
     }
@@ -201,8 +203,9 @@ def with_outputs(run: Any, split: Any) -> Any:
     """
     if not isinstance(split.text, ParallelText):
         raise UserError("--outputs needs pairs of texts. Give a run of task=translation or task=dialogue.")
-    source = [*split.text.source]
-    return replace(split, text=ParallelText(source, [one.text for one in run.predict(source)]))
+    source, clusters = [*split.text.source], split.text.clusters
+    outputs = [one.text for one in run.predict(source)]
+    return replace(split, text=ParallelText(source, outputs, clusters=clusters))
 
 
 def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:

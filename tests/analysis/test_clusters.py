@@ -78,6 +78,19 @@ def test_a_second_copy_of_each_pair_does_not_make_an_interval_narrower(
     assert [twice[i] for i in known] == pytest.approx([once[i] for i in known], rel=1e-4)
 
 
+def test_attributions_resample_the_clusters_of_the_test_set() -> None:
+    forced = demo().forced(SOURCES, TARGETS)
+    explained = [*explain([ask(demo().model, forced, i) for i in range(4)], ["attention"])]
+    own, of_two, of_one = (
+        means(explained, clusters)["attention"]["area"] for clusters in (None, [7, 7, 9, 9], [7] * 4)
+    )
+    assert own.value == of_two.value
+    assert own.confidence != of_two.confidence is not None
+    assert of_one.confidence is None
+    part = means(explained[2:], [0, 0, 1, 1])["attention"]["area"]
+    assert part.confidence is None  # one cluster
+
+
 def test_the_adversary_resamples_sources() -> None:
     forced = demo().forced([*np.repeat(SOURCES, 2)], [*np.repeat(TARGETS, 2)])
     (own,), (independent,) = map(of_the_adversary, (forced, replace(forced, clusters=range(8))))

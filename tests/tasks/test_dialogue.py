@@ -18,6 +18,7 @@ import seq2seq_lab
 from seq2seq_lab import evaluate, predict
 from seq2seq_lab.analysis.distances import measure_distances
 from seq2seq_lab.analysis.interventions import free, intervene
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.data.tokenizers.turns import TURN
@@ -149,7 +150,9 @@ def test_a_run_that_monitored_exact_match_is_not_resumed_with_perplexity(
     assert command_line.run(f"resume={tmp_path / 'named'}", "trainer.max_epochs=2") == 0
 
 
-def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Path) -> None:
+def test_intervals_resample_the_dialogues_of_a_file(
+    of_turns: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for split in ("train", "validation", "test"):
         lines = [json.dumps([f"{word} {number}" for number in range(4)]) for word in ("a", "b", "c")]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
@@ -157,6 +160,13 @@ def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Pa
     evaluate.main([str(of_turns), f"dataset.path={tmp_path}", f"--output={output}", "--device=cpu"])
     clusters = read_statistics(output / "scored/test.npz")[CLUSTERS]
     assert np.unique(clusters, return_counts=True)[1].tolist() == [3, 3, 3]
+    line = ["attribute", str(of_turns), f"dataset.path={tmp_path}", "--methods=grad_norm", "--format=jsonl"]
+    for options in ([], ["--outputs"]):
+        capsys.readouterr()
+        for count, known in (("4", True), ("3", False)):  # of two dialogues, of one
+            analyze.main([*line, *options, "--first", count])
+            area = json.loads(capsys.readouterr().out.splitlines()[-1])["means"]["grad_norm"]["area"]
+            assert (area["confidence"] is not None) == known
 
 
 def test_a_killed_run_resumes_with_identical_losses(whole: Path, tmp_path: Path) -> None:
