@@ -287,7 +287,9 @@ def unknown_vector(question: Question) -> Tensor:
         UserError: the source has no words.
     """
     if question.unknown_E is None:
-        raise UserError("The source has no words, so none can be unknown. Choose another method.")
+        raise UserError(
+            "The source has no words, so none can be unknown. Delete by zeros instead: --delete zero."
+        )
     return question.unknown_E
 
 
@@ -377,6 +379,13 @@ NEEDS = {
     "occlusion_removed": "removed",
     "value_zeroing": "values",
 }
+# Why a question does not have it.
+MISSING = {
+    "attention": "the model has no attention to the source positions",
+    "values": "the model has no attention to the source positions",
+    "unknown": "the source has no words, so none can be unknown",
+    "removed": "nothing can be removed from the source",
+}
 
 
 def methods_of(question: Question) -> list[str]:
@@ -406,6 +415,12 @@ def attribute(
         UserError: an unknown method, or one that the model does not have.
     """
     check_methods(methods)
+    allowed = methods_of(question)
+    for name in methods:
+        if name not in allowed:
+            raise UserError(
+                f"method={name} is not allowed: {MISSING[NEEDS[name]]}. Methods: {', '.join(allowed)}."
+            )
     return {name: METHODS[name](question, options or Options()) for name in methods}
 
 

@@ -21,8 +21,6 @@ from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.models.weight_change import WeightChange
 
-NO_ATTENTION = "The model has no attention to the source. Choose a method other than attention."
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question(ABC):
@@ -80,12 +78,8 @@ class Question(ABC):
         """
 
     def attention(self) -> tuple[Tensor, Tensor]:
-        """Return weights_TS, and the norm of what each position contributes: norms_S.
-
-        Raises:
-            UserError: the model has no attention to the source positions.
-        """
-        raise UserError(NO_ATTENTION)
+        """Return weights_TS, and the norm of what each position contributes: norms_S; needs "attention" in `has`."""
+        raise NotImplementedError
 
     def without_tokens(self, removed: Sequence[Sequence[int]], steps: int | None = None) -> Tensor:
         """Return log_probs_NTV for the source without some of its positions, once for each list of them.
@@ -101,10 +95,9 @@ class Question(ABC):
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         """Return log_probs_NTV if the encoder outputs at some positions are 0 and all attention weights are kept.
 
-        Raises:
-            UserError: the model has no attention.
+        It needs "values" in `has`.
         """
-        raise UserError("value_zeroing needs a model with attention. Choose another method.")
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +144,7 @@ class DecodedQuestion(Question):
     def attention(self) -> tuple[Tensor, Tensor]:
         state, source = self.model.start(self.batch)
         _, weights_1TS = self.model.unroll(self.batch.inputs_BT, state, source, True)
-        if weights_1TS is None or "attention" not in self.has:
-            raise UserError(NO_ATTENTION)
+        assert weights_1TS is not None
         return weights_1TS[0].float(), source.encoder_outputs_BSM[0].float().norm(dim=-1)
 
     def without_tokens(self, removed: Sequence[Sequence[int]], steps: int | None = None) -> Tensor:
@@ -168,8 +160,6 @@ class DecodedQuestion(Question):
         return self.read(batch, *self.model.start(batch), steps)
 
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
-        if "values" not in self.has:
-            return super().with_values_zeroed(zeroed_NS)
         kept: list[Tensor] = []
         state, source = self.model.start(self.batch)
 
@@ -227,8 +217,7 @@ class ClassQuestion(Question):
 
     def attention(self) -> tuple[Tensor, Tensor]:
         weights_1S = self.model(self.batch).weights_BS
-        if weights_1S is None:
-            raise UserError(NO_ATTENTION)
+        assert weights_1S is not None
         vectors_1SE, lengths = self.vectors_SE[None], self.batch.source_lengths
         if self.model.pooling.gates(vectors_1SE, lengths) is None:
             weighted_SE = self.model.encoder(vectors_1SE, lengths).outputs_BSM[0]

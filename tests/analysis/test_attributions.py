@@ -270,10 +270,9 @@ def test_attention_and_its_norms() -> None:
     np.testing.assert_allclose(found["attention"].scores_TU, weights[0], atol=1e-6)
     norms = source.encoder_outputs_BSM[0].norm(dim=-1)
     np.testing.assert_allclose(found["attention_norm"].scores_TU, weights[0] * norms, atol=1e-6)
-    with pytest.raises(UserError, match="no attention to the source"):
-        attribute(question("plain", attention="none"), ["attention"])
-    with pytest.raises(UserError, match="needs a model with attention"):
-        attribute(question("plain", attention="none"), ["value_zeroing"])
+    for method in ("attention", "attention_norm", "value_zeroing"):
+        with pytest.raises(UserError, match=f"^method={method} .*no attention to the source"):
+            attribute(question("plain", attention="none"), ["occlusion", method])
     with pytest.raises(UserError, match=r"method=oclusion is not allowed\. Did you mean 'occlusion'"):
         attribute(one, ["oclusion"])
 

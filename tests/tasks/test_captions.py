@@ -22,6 +22,7 @@ from trace_checks import check_trace
 import seq2seq_lab
 from seq2seq_lab import predict
 from seq2seq_lab.analysis.attributions import attribute
+from seq2seq_lab.analysis.comparison import explain
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.captions import CaptionedImages
@@ -516,10 +517,12 @@ def test_attributions_are_on_the_regions(whole: Path, capsys: pytest.CaptureFixt
     }
     (one, _) = check_attributions(whole, expected, capsys)
     assert one.source_names[:9] == [*(f"0, {column}" for column in range(8)), "1, 0"]
-    with pytest.raises(UserError, match="no words"):
-        attribute(one, ["occlusion_unknown"])
-    with pytest.raises(UserError, match="Nothing can be removed"):
-        attribute(one, ["occlusion_removed"])
+    for method in ("occlusion_unknown", "occlusion_removed"):
+        with pytest.raises(UserError, match=rf"^method={method} is not allowed: .* Methods: attention, "):
+            attribute(one, [method])
+    for how in ("unknown", "removed"):
+        with pytest.raises(UserError, match=r"--delete zero\.$"):
+            next(explain([one], ["occlusion"], how=how))
 
 
 def test_its_trace_attends_to_regions(whole: Path, tmp_path: Path) -> None:
