@@ -252,8 +252,8 @@ def gold_words(question: Question, gold: Gold) -> WordLinks:
 
 def _used_words(words: WordLinks, used_T: Flags) -> Flags:
     """Return whether all tokens of each target word are used."""
-    left_out_T1 = ~used_T[:, None]
-    used_W: Flags = ~words.join(np.broadcast_to(left_out_T1, words.shape).astype(np.float64)).any(1)
+    left_out_TS = np.broadcast_to(~used_T[:, None], words.shape).astype(np.float64)
+    used_W: Flags = (words.join(left_out_TS) == 0).all(axis=1)
     return used_W
 
 
