@@ -1,5 +1,6 @@
 """Word alignments of given sentence pairs, from the attention or the attributions of a trained run."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,8 @@ class Extraction:
         """Return the links of a sentence pair; see `extraction.argmax_links`."""
         if self.threshold is None:
             return argmax_links(weights_WS, self.null)
-        return threshold_links(weights_WS, self.threshold, self.null)
+        largest = 1.0 if self.method == "attention" else math.inf
+        return threshold_links(weights_WS, self.threshold, self.null, largest)
 
 
 def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[Link]]:

@@ -1,5 +1,6 @@
 """Word alignments from attention weights, and the alignment error rate of the weights themselves."""
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -49,16 +50,22 @@ def argmax_links(weights_WS: Weights, null: Null = "drop") -> set[Link]:
     return {(int(best_W[word]), int(word)) for word in np.flatnonzero(_linked(weights_WS, null))}
 
 
-def threshold_links(weights_WS: Weights, threshold: float, null: Null = "drop") -> set[Link]:
-    """Return the (source word, target word) links with a weight of at least `threshold`, above 0 and at most 1.
+def threshold_links(
+    weights_WS: Weights, threshold: float, null: Null = "drop", largest: float = 1.0
+) -> set[Link]:
+    """Return the (source word, target word) links with a weight of at least `threshold`.
 
-    The other arguments are those of `argmax_links`.
+    Args:
+        weights_WS, null: see `argmax_links`.
+        threshold: above 0 and at most `largest`.
+        largest: that of any weight; infinity for scores without a limit.
 
     Raises:
         UserError: the threshold is out of range.
     """
-    if not 0 < threshold <= 1:
-        raise UserError(f"threshold={threshold}: give a number above 0 and at most 1.")
+    if not 0 < threshold <= largest:
+        limit = "" if math.isinf(largest) else f" and at most {largest:g}"
+        raise UserError(f"threshold={threshold}: give a number above 0{limit}.")
     links_WS = (weights_WS[:, 1:-1] >= threshold) & _linked(weights_WS, null)[:, None]
     return {(int(source), int(target)) for target, source in np.argwhere(links_WS)}
 

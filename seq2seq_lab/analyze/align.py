@@ -38,7 +38,7 @@ def add_align(questions: Any) -> None:
         "--threshold",
         type=float,
         metavar="P",
-        help="link all words of at least this weight (default: the largest weight)",
+        help="link all words of at least this weight, with --method this score (default: the largest one)",
     )
     arguments.add_argument(
         "--layer", type=int, help="the layer of a Transformer, from 0 (default: as in `predict`)"

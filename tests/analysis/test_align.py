@@ -64,6 +64,12 @@ def test_heads_thresholds_and_the_null_rule() -> None:
     assert all(fewer <= more for fewer, more in zip(high, low, strict=True))
     null = alignments(run.model, forced, Extraction(null="allow"))
     assert all(fewer <= more for fewer, more in zip(null, plain, strict=True))
+    scores = [alignments(demo().model, forced, Extraction("occlusion", threshold=p)) for p in (0.5, 2.0)]
+    assert sum(map(len, scores[0])) > sum(map(len, scores[1])) > 0
+    for method, limit in (("attention", " and at most 1"), ("occlusion", "")):
+        threshold = 2.0 if limit else 0.0
+        with pytest.raises(UserError, match=rf"^threshold={threshold}: give a number above 0{limit}\.$"):
+            alignments(run.model, forced, Extraction(method, threshold=threshold))
     with pytest.raises(UserError, match=r"--layer=9 is not allowed"):
         alignments(run.model, forced, Extraction(layer=9, head=0))
     with pytest.raises(UserError, match=r"--head=0 is not allowed.* with --layer"):
