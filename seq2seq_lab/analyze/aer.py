@@ -87,6 +87,8 @@ def aer(options: argparse.Namespace) -> None:
     heads = ["weights", "of", "AER ± 95% interval", "soft AER"]
     print_table(f"Alignment error rates of {len(gold):,} sentences", heads, rows, 2)
     print_prose(RULES[options.null])
+    if options.ibm1:
+        print_prose("IBM model 1: a word has no link if its most probable source word is the empty word.")
     if not random_models:
         print_prose("The attention function has no parameters that could be random.")
     if (chosen := (run.result or {}).get(AER_ROWS)) is not None:

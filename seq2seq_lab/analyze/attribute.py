@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from seq2seq_lab.analysis.questions import Question
 
 NOTE = (
-    "Means over the target tokens ± 95% intervals (bootstrap over sentences). In the pictures of sentences each row is "
-    "divided by its largest magnitude: blue is evidence for the token, red evidence against it; gold links are outlined. "
-    "Below each panel are the shares of the magnitudes on <sos>, <eos> and punctuation."
+    "Means over the target tokens, of AP and AUC over the sentences; AER is a ratio of numbers of links. ±: 95% intervals "
+    "(bootstrap over sentences). In the pictures of sentences each row is divided by its largest magnitude: blue is "
+    "evidence for the token, red evidence against it; gold links are outlined. Below each panel are the shares of "
+    "the magnitudes on <sos>, <eos> and punctuation."
 )
 
 

@@ -87,7 +87,9 @@ def test_the_rule_for_words_without_links_is_printed(capsys: pytest.CaptureFixtu
         analyze.main([*line, "--null", null, "--format", "jsonl"])
         rows = map(json.loads, capsys.readouterr().out.splitlines())
         found[null] = {(one["weights"], one["rows"]): one["aer"] for one in rows}
-    analyze.main(line)
-    assert RULES["drop"] in capsys.readouterr().out
+    analyze.main([*line, "--ibm1"])
+    out = capsys.readouterr().out
+    assert RULES["drop"] in out
+    assert "IBM model 1: a word has no link if" in out
     random = "random parameters", "attention"
     assert found["drop"][random] != found["allow"][random]
