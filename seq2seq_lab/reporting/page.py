@@ -25,7 +25,7 @@ from seq2seq_lab.reporting.figures import curve_labels, curve_points
 from seq2seq_lab.reporting.frame import as_json, framed, packed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED, setting_value
 from seq2seq_lab.reporting.run_page import heatmap_frame, steps
-from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
+from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, same_code
 from seq2seq_lab.runtime.notebook import html_table
 
 SECTIONS = {
@@ -196,7 +196,8 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         if aspect in table.groups[0].varies:  # it has a column already
             continue
         texts = [run.recorded[aspect] for run in runs]
-        add(aspect, "fact", DIFFERING if len(set(texts)) > 1 else EVERY, texts, texts)
+        same = same_code(runs) if aspect == "code" else len(set(texts)) == 1
+        add(aspect, "fact", EVERY if same else DIFFERING, texts, texts)
     add("folder", "name", DIFFERING, short_folders(runs))
     add("overrides", "fact", EVERY, [run.recorded["overrides"] for run in runs])
     commands = [

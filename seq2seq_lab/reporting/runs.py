@@ -85,21 +85,27 @@ class Run:
         return str(self.result.get(f"test/{metric}_signature", ""))
 
     @functools.cached_property
-    def recorded(self) -> dict[str, str]:
-        """A summary of its data, each of `ASPECTS` and the settings of its command line, "overrides"."""
+    def code(self) -> str:
+        """The code that it used, without the commit: commits that differ only in other files have the same code."""
         record = {**self.record, **self.result["provenance"]}
-        commit = record["commit"]
-        code = [
-            *([f"{commit[:7]}{' (changed)' if record['dirty'] else ''}"] if commit else []),
+        parts = [
             f"source {record['source'][:7]}",
             *(f"{part} changed when resumed" for part in record.get("changed", ())),
             *(f"length changed at step {one['step']:,}" for one in record.get("extended", ())),
         ]
+        return ", ".join(parts)
+
+    @functools.cached_property
+    def recorded(self) -> dict[str, str]:
+        """A summary of its data, each of `ASPECTS` and the settings of its command line, "overrides"."""
+        record = {**self.record, **self.result["provenance"]}
+        commit = record["commit"]
+        checkout = f"{commit[:7]}{' (changed)' if record['dirty'] else ''}, " if commit else ""
         components = [f"{name} {digest[:7]}" for name, digest in sorted(record["components"].items())]
         machines = [record["machine"], *record.get("resumed_on", ())]
         return {
             "data": record["data"]["fingerprint"][:7],
-            "code": ", ".join(code),
+            "code": f"{checkout}{self.code}",
             COMPONENTS: ", ".join(components) or "none",
             "precision": record["test_precision"],
             "overrides": shlex.join(renamed_settings(record["overrides"])) or "none"
@@ -369,6 +375,8 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
     scored = [run for run in runs if run.signature(metric)]  # a run of another task has none
     for name, value_of in values_of.items():
         runs_of = _runs_by(runs if name in ASPECTS else scored, value_of)
+        if name == "code" and same_code(runs):
+            continue
         if name == COMPONENTS:
             runs_of.pop("none", None)  # such as those of the program's own attention, in the same comparison
         if len(runs_of) > 1:
@@ -381,6 +389,11 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
                     f"warning: {group.label}: seed={seed} occurs {len(same)} times: {_named_runs(same)}"
                 )
     return warnings
+
+
+def same_code(runs: Iterable[Run]) -> bool:
+    """Return whether all runs used the same code, maybe at different commits."""
+    return len({run.code for run in runs}) <= 1
 
 
 def _runs_by(runs: Iterable[Run], value_of: Callable[[Run], Value]) -> dict[Value, list[Run]]:

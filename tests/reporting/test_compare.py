@@ -714,6 +714,22 @@ def test_differing_code_precision_and_machine_are_warned_of(
     assert (row["recorded data"], row["runs"]) == ("aaaaaaa", "2")
 
 
+def test_the_same_source_at_another_commit_is_the_same_code(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+    other = recorded() | {"commit": "d" * 40, "dirty": True}
+    change(tmp_path / "2" / "result.json", provenance=other)
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert found.warnings == ()
+    runs = [run for group in found.groups for run in group.runs]
+    (column,) = [one for one in page.columns(found, runs) if one["label"] == "code"]
+    assert column["shown"] == page.EVERY
+    change(tmp_path / "2" / "result.json", provenance=other | {"source": "e" * 64})
+    (warning,) = comparison.compare(group_runs(find_runs([tmp_path])[0]), None).warnings
+    assert "ccccccc, source bbbbbbb in" in warning
+    assert "ddddddd (changed), source eeeeeee in" in warning
+
+
 def test_a_seed_that_occurs_twice_is_warned_of(tmp_path: Path) -> None:
     for name in ("one", "other"):
         make_run(tmp_path / name, "dot", 1, 0.5)
