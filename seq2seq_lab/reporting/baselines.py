@@ -90,7 +90,7 @@ def notes(results: Sequence[Mapping[str, Any]], metrics: Mapping[str, Declaratio
 
     Args:
         results: the contents of the runs' `result.json`.
-        metrics: the declarations of the metrics, by name.
+        metrics: the declarations of the metrics, by name; a baseline without a value of one of them is left out.
     """
     sets = list(dict.fromkeys(result["test/examples"] for result in results))
     for test_set in sets:
@@ -104,7 +104,8 @@ def notes(results: Sequence[Mapping[str, Any]], metrics: Mapping[str, Declaratio
                 for name, one in metrics.items()
                 if one.compared and any(f"{key}/test/{name}" in result for result in of_label)
             ]
-            texts.append(f"{label}: {', '.join(values)}")
+            if values:
+                texts.append(f"{label}: {', '.join(values)}")
         if texts:
             where = f" of test set {test_set}" if len(sets) > 1 else ""
             yield f"Trivial baselines{where}: {'; '.join(texts)}."

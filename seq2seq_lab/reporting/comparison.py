@@ -442,26 +442,33 @@ def print_comparison(table: Table) -> None:
 
 def note(table: Table) -> str:
     """Return the text below the table."""
+    reasons = [*untested(table), *([] if table.bases else untested_models(table))]
+    return " ".join([explanation(table, table.metrics), *reasons])
+
+
+def explanation(table: Table, shown: Mapping[str, Declaration]) -> str:
+    """Return what the values of the table mean.
+
+    Args:
+        shown: the metrics whose bounds and trivial baselines are included, by name.
+    """
     signature = shared_signature(table)
-    means = " ".join(
-        [
-            "Means; std: standard deviation over the runs of a line.",
-            *([f"{table.label}: {signature}."] if signature else []),
-            *(
-                []
-                if table.has_best
-                else [f"{table.label} has no direction: the greatest value is first, not the best."]
-            ),
-            *bound_notes(table),
-            *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
-            *([table.distance_note] if table.distances else []),
-        ]
-    )
-    if not table.bases:
-        return " ".join([means, *untested(table), *untested_models(table)])
-    from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
-    notes = (*difference_notes(table), *untested(table))
-    return " ".join([f"{means} {table.label} differences from {from_base}.", *notes])
+    parts = [
+        "Means; std: standard deviation over the runs of a line.",
+        *([f"{table.label}: {signature}."] if signature else []),
+        *(
+            []
+            if table.has_best
+            else [f"{table.label} has no direction: the greatest value is first, not the best."]
+        ),
+        *bound_notes(table, shown),
+        *baselines.notes([run.result for group in table.groups for run in group.runs], shown),
+        *([table.distance_note] if table.distances else []),
+    ]
+    if table.bases:
+        base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
+        parts += [f"{table.label} differences from {base}.", *difference_notes(table)]
+    return " ".join(parts)
 
 
 def untested(table: Table) -> Iterator[str]:
@@ -527,9 +534,9 @@ def difference_notes(table: Table) -> Iterator[str]:
     yield from (explained[name] for name in table.tests)
 
 
-def bound_notes(table: Table) -> Iterator[str]:
-    """Yield the bounds of each metric as text, if they are the same for all runs."""
-    for one in table.metrics.values():
+def bound_notes(table: Table, shown: Mapping[str, Declaration]) -> Iterator[str]:
+    """Yield the bounds of each of these metrics as text, if they are the same for all runs."""
+    for one in shown.values():
         bounds = []
         for name in one.bounds:
             values = {value for group in table.groups for value in group.values(f"test/{name}")}

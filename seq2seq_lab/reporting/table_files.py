@@ -15,8 +15,8 @@ from seq2seq_lab.reporting.comparison import (
     Table,
     columns,
     difference_cell,
+    explanation,
     legend,
-    note,
     score_cells,
     seeds_text,
     settings_columns,
@@ -142,12 +142,11 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
             if table.has_best
             else ""
         )
-        below_table = note(replace(table, distances={}))  # the columns of distances are left out
-        caption = _latex(
-            " ".join(
-                text for text in (options.caption, below_table, bold, *(f"{one}." for one in below)) if text
-            )
-        )
+        keys = {column.key for column in shown}
+        metrics = {name: one for name, one in table.metrics.items() if f"test/{name}" in keys}
+        explained = explanation(replace(table, distances={}), metrics)  # distances are not in this table
+        texts_below = (options.caption, explained, bold, *(f"{one}." for one in below))
+        caption = _latex(" ".join(text for text in texts_below if text))
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []
     comments = [

@@ -952,6 +952,24 @@ def test_bold_face_columns_digits_and_caption_of_latex(study: Path, tmp_path: Pa
         main([str(study), "--latex-digits", "2"])
 
 
+def test_a_caption_explains_the_columns_of_its_table_only(tmp_path: Path) -> None:
+    make_run(tmp_path / "1", "additive", 1, 0.5, aer_oracle=0.045)
+    baseline = {"baseline/copy/label": "copy of the source", "baseline/copy/test/chrf": 20.0}
+    change(tmp_path / "1" / "result.json", **baseline)
+    table = comparison.compare_folders([tmp_path])
+    for columns, texts in (
+        (("bleu",), ()),
+        (("bleu", "aer"), ("To compare AER with",)),
+        (("chrf",), ("copy of the source: chrF 20.00",)),
+    ):
+        latex = table_files.as_latex(table, table_files.LatexOptions(columns, caption="Scores."))
+        every = ("To compare AER with", "copy of the source: chrF 20.00")
+        assert tuple(text for text in every if text in latex) == texts
+        assert ("Trivial" in latex) == ("chrf" in columns)
+        assert "No p" not in latex
+        assert "median" not in latex
+
+
 def test_every_spread_of_a_table_has_a_word(study: Path) -> None:
     heads, rows, _ = comparison.cells(comparison.compare(group_runs(find_runs([study])[0]), None))
     for row in rows:
