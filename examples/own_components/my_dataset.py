@@ -1,9 +1,10 @@
-"""A custom data set."""
+"""Custom data sets."""
 
 from random import Random
 
 from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText
 from seq2seq_lab.errors import UserError
 
 
@@ -47,3 +48,22 @@ def _pairs(sources: list[str]) -> ParallelText:
         for row in digits
     ]
     return ParallelText(sources, [" ".join(row[::-1]) for row in digits], gold)
+
+
+class Parity:
+    """Numbers, and whether each is even or odd."""
+
+    def __init__(self, *, train: Count, validation: Count, test: Count, seed: int) -> None:
+        self.sizes = (train, validation, test)
+        self.seed = seed
+
+    def load(self) -> LabelledCorpus:
+        random = Random(self.seed)
+        train, validation, test = (
+            _labelled([random.randrange(1_000_000) for _ in range(size)]) for size in self.sizes
+        )
+        return LabelledCorpus("digits", train, validation, test)
+
+
+def _labelled(numbers: list[int]) -> LabelledText:
+    return LabelledText([str(one) for one in numbers], ["odd" if one % 2 else "even" for one in numbers])

@@ -307,7 +307,7 @@ def _other_corpus(dataset: Dataset, found: type, kind: type, task: str) -> UserE
     known = ", ".join(f"dataset={name}" for name in data_sets_of(kind))
     return UserError(
         f"The data set {type(dataset).__name__} has a corpus of type {found.__name__}, but task={task} uses a "
-        f"{kind.__name__}. Choose another task, or another data set{known and f': {known}'}."
+        f"{kind.__name__} ({kind.__module__}). Choose another task, or another data set{known and f': {known}'}."
     )
 
 

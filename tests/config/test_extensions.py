@@ -19,6 +19,8 @@ from program import Program, assert_refused
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.slots import locate, part
+from seq2seq_lab.data.corpus import load_corpus
+from seq2seq_lab.data.labelled import LabelledCorpus
 from seq2seq_lab.data.tokenizers import load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
@@ -85,6 +87,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["encoder=convolution", "decoder.cell=gru"],
         ["task=captions", "encoder=patches", "encoder.patch=8"],
         ["dataset=reversal"],
+        ["task=classification", "dataset=parity"],
         ["readout=copier", "tokenizer.joint=true"],
         ["schedule=triangle", "schedule.half_cycle=5"],
         ["tokenizer=chunks", "tokenizer.length=2"],
@@ -465,6 +468,14 @@ def test_the_data_set_is_reversed_and_distinct(examples: Any) -> None:
             assert target == source[::-1]
             assert all(gold.source_words[s] == gold.target_words[t] for s, t in gold.links)
             assert len(gold.links) == len(gold.source_words)
+
+
+def test_the_numbers_have_their_parity(examples: Any) -> None:
+    _, dataset = examples("dataset", "parity", "task=classification", "dataset.train=50")
+    corpus = load_corpus(dataset, LabelledCorpus, "classification")
+    assert [len(split) for split in corpus.splits.values()] == [50, 200, 200]
+    for split in corpus.splits.values():
+        assert [*split.labels] == [("even", "odd")[int(text) % 2] for text in split.texts]
 
 
 def test_the_schedule_is_a_triangle(examples: Any) -> None:

@@ -66,7 +66,9 @@ def test_a_valid_corpus_is_accepted() -> None:
 
 def test_a_corpus_of_another_type_is_refused_with_the_data_sets_of_the_task() -> None:
     found = corpus(pairs())
-    with pytest.raises(UserError, match=r"another data set: dataset=questions\.$"):
+    with pytest.raises(
+        UserError, match=r"\(seq2seq_lab\.data\.questions\).*another data set: dataset=questions\.$"
+    ):
         load_corpus(Custom(lambda: found), QuestionCorpus, "span")
     with pytest.raises(UserError, match=r"dataset=grammar, .*dataset=parallel,"):
         load_corpus(Custom(list), Corpus, "translation")
