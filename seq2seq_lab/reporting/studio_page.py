@@ -207,7 +207,7 @@ def saved_page(
 def shown(traced: Traced) -> dict[str, Any]:
     """Return what the page shows of a search, as values of JSON.
 
-    Only the best output has attention. Links of a weight below `FAINT`, of which a long sentence has many, are left out.
+    Only the best output has attention, without the links below `FAINT`: a long sentence has many of them.
     """
     best, *others = traced.outputs
     best = replace(best, links=[one for one in best.links if one.weight >= FAINT])

@@ -33,8 +33,8 @@ def warn_if_mostly_unknown(share: float, text: str) -> None:
     """Log a warning if more than a share `MOSTLY` of the tokens of a text is not in the vocabulary."""
     if share > MOSTLY:
         log.warning(
-            "%s of the tokens of the %s are not in the vocabulary, and are read as one unknown token. With init_from, give "
-            "texts in the language of that run; otherwise set a smaller tokenizer.min_frequency, or tokenizer=bpe.",
+            "%s of the tokens of the %s are not in the vocabulary: the model reads all of them as <unk>. With init_from, "
+            "give texts in the language of that run; otherwise decrease tokenizer.min_frequency or set tokenizer=bpe.",
             f"{share:.0%}",
             text,
         )

@@ -189,7 +189,7 @@ def named(folder: Path, names: str | None) -> list[Path]:
 
     Args:
         names: names separated by commas, None for the best, or `last:N` for the newest N of validations and of
-            `trainer.checkpoint_every_steps`. Those by time and of signals are at other steps in each start of a run.
+            `trainer.checkpoint_every_steps`. The steps of other checkpoints depend on the time and on interruptions.
 
     Raises:
         UserError: a checkpoint does not exist.
@@ -223,7 +223,7 @@ def _regular(folder: Path, existing: Mapping[str, Path]) -> list[str]:
 
 
 def names_until(checkpoint: Path) -> list[str]:
-    """Return the names of a checkpoint and of those that are older, the oldest first."""
+    """Return the names of the checkpoints up to this one, from the oldest."""
     return [name for name in _by_name(checkpoint.parent) if name <= name_of(checkpoint)]
 
 
