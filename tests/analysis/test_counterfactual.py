@@ -27,6 +27,7 @@ from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.counterfactuals import Counterfactual, Influence
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.tables import with_interval
 
 CELLS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 7.5]), st.booleans()), min_size=1, max_size=40
@@ -232,7 +233,8 @@ def test_the_program_prints_the_same_numbers_as_json(capsys: pytest.CaptureFixtu
     ]
     assert total["means"]["correct"]["value"] == pytest.approx(sum(right) / len(right))
     analyze.main(line)
-    assert f" {recall:.1%} ± " in capsys.readouterr().out
+    shown = with_interval(recall, total["means"]["recall"]["confidence"], ".1%")
+    assert f" {shown} " in capsys.readouterr().out
 
 
 def test_data_without_counterfactuals_is_refused() -> None:
