@@ -48,7 +48,7 @@ class Mean:
     """A mean over the rows of all sentences.
 
     Attributes:
-        confidence: half the width of its 95% interval (bootstrap over sentences); None if there are too few sentences.
+        confidence: half the width of its 95% interval (bootstrap over sentences); None if the samples have no spread.
         count: the number of rows.
     """
 
