@@ -218,8 +218,9 @@ def named(folder: Path, names: str | None) -> list[Path]:
 
 def _regular(folder: Path, existing: Mapping[str, Path]) -> list[str]:
     """Return the names of the checkpoints that `last:N` counts: see `TrainState.regular`. Earlier runs counted all."""
-    state = load_state(newest(folder)).get("train_state", {})
-    return [name for name in state.get("regular", existing) if name in existing]
+    state = load_state(newest(folder)).get("train_state")
+    regular = state.get("regular") if isinstance(state, dict) else None
+    return [name for name in existing if not isinstance(regular, list) or name in regular]
 
 
 def names_until(checkpoint: Path) -> list[str]:
