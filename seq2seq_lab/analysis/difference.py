@@ -23,8 +23,8 @@ class Parting:
         word: its index in both outputs.
         words: the word of each run; `<eos>` if the output ends there.
         log_probs: [2, 2], the log-probability that each run (row) gives to the word of each run (column) after the words
-            that both outputs have; None if a run does not have this output. A run cuts the words of the other run into its
-            own tokens.
+            that both outputs have; None if a run does not have this output. The words of the other run are split by a
+            run's own tokenizer.
     """
 
     word: int
@@ -45,8 +45,8 @@ class Difference(Plain):
         parting: where the outputs differ first; None if they have the same words, or differ only because the length limit
             cut one of them.
         log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column); with `<eos>` if
-            the output ended. It is that of the tokens of the run's own output, and of the output of the other run as the
-            tokenizer of this run cuts its text.
+            the output ended. A run scores the tokens of its own output, and the output of the other run after its own
+            tokenizer has split the text.
     """
 
     a: Traced

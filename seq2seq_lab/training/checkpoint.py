@@ -203,7 +203,8 @@ def named(folder: Path, names: str | None) -> list[Path]:
         if not count.isdecimal() or not 1 <= int(count) <= len(regular):
             raise UserError(
                 f"{names}: {folder} contains the last {len(regular)} checkpoints. Values: last:1 to last:{len(regular)}; a "
-                f"run with trainer.keep_checkpoints=N keeps the newest N. Those by time and of signals are not counted."
+                f"run with trainer.keep_checkpoints=N keeps the newest N. Checkpoints that the time or a signal "
+                f"caused do not count."
             )
         chosen = regular[-int(count) :]
     else:

@@ -17,7 +17,7 @@ from seq2seq_lab.training.step import TrainingStep
 
 log = logging.getLogger(__name__)
 
-NEWEST = 2  # checkpoints that are kept to resume from, also those by time and of signals: the newest may be damaged
+NEWEST = 2  # checkpoints that are kept to resume from, whatever caused them: the newest may be damaged
 
 
 class Checkpointer:
