@@ -126,7 +126,7 @@ def attribute(options: argparse.Namespace) -> None:
             advance(len(explained), len(split.text))
             if options.format == "jsonl":
                 print_record(one.as_json())
-    means = partial(comparison.means, clusters=getattr(split.text, "clusters", None))
+    means = partial(comparison.means, clusters=run.clusters(split))
     found = means(explained)
     by_group = {
         name: {group: means([explained[i] for i in index]) for group, index in own.items()}
@@ -136,7 +136,11 @@ def attribute(options: argparse.Namespace) -> None:
     tables = [
         methods_table(found, options.delete),
         *source_shares(found),
-        *(group_table(methods, name, own, groups[name]) for name, own in by_group.items()),
+        *(
+            table
+            for name, own in by_group.items()
+            for table in group_tables(methods, name, own, groups[name])
+        ),
     ]
     left_out = sum(one.left_out for one in explained)
     notes = [comparison.ABOUT_INSENSITIVE] if options.random_weights else []
@@ -216,20 +220,21 @@ def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
     return {"kind of output": named_groups(["loops" if loop else "other outputs"] for loop in loops)}
 
 
-def group_table(
+def group_tables(
     methods: Sequence[str],
     name: str,
     found: Mapping[str, Mapping[str, Mapping[str, Any]]],
     groups: Mapping[str, Sequence[int]],
-) -> TextTable:
-    """Return one measure of each method by group of examples: the first of `BY_GROUP` that was computed.
+) -> list[TextTable]:
+    """Return one measure of each method by group of examples as a table: the first of `BY_GROUP` that was computed.
 
     Args:
         found: the means of each group.
         groups: the examples of each group.
     """
     measured = {key for own in found.values() for of_method in own.values() for key in of_method}
-    measure = next(key for key in BY_GROUP if key in measured)
+    if (measure := next((key for key in BY_GROUP if key in measured), None)) is None:
+        return []
     rows = [
         [
             f"{group} ({len(groups[group]):,})",
@@ -237,7 +242,7 @@ def group_table(
         ]
         for group, own in found.items()
     ]
-    return TextTable(f"{MEASURES[measure]} by {name} (number of examples)", ["", *methods], rows)
+    return [TextTable(f"{MEASURES[measure]} by {name} (number of examples)", ["", *methods], rows)]
 
 
 def source_shares(found: Mapping[str, Mapping[str, Any]]) -> list[TextTable]:

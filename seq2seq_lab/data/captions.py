@@ -5,7 +5,7 @@ import io
 import math
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -39,6 +39,9 @@ class CaptionedImages:
         image_N: the index in `images` of the image of each pair.
         regions: for each pair the region of each word that names something in the image, by the index of the word; None if
             the data set has no regions.
+
+    Raises:
+        UserError: the columns have different lengths, an index is not that of an image, or the images have another shape.
     """
 
     images: npt.NDArray[Any]
@@ -48,8 +51,23 @@ class CaptionedImages:
     regions: Sequence[Mapping[int, Box]] | None = None
 
     def __post_init__(self) -> None:
-        assert len(self.image_N) == len(self.captions) == len(self.names)
-        assert self.regions is None or len(self.regions) == len(self.captions)
+        columns: dict[str, Sized] = {"captions": self.captions, "names": self.names, "image_N": self.image_N}
+        columns |= {} if self.regions is None else {"regions": self.regions}
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len({*lengths.values()}) != 1:
+            sizes = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+            raise UserError(f"CaptionedImages: {sizes}. Give each of them a value per pair.")
+        kind = self.images.dtype
+        if self.images.ndim != 4 or (kind == np.uint8 and self.images.shape[1] != 3):
+            raise UserError(
+                f"CaptionedImages: images are of shape {self.images.shape} and type {kind}. Give RGB values of uint8 in the "
+                f"shape I × 3 × height × width, or floating-point features in the shape I × D × rows × columns."
+            )
+        if len(self.image_N) and not 0 <= self.image_N.min() <= self.image_N.max() < len(self.images):
+            raise UserError(
+                f"CaptionedImages: image_N has values from {self.image_N.min()} to {self.image_N.max()}. Give indices of "
+                f"the {len(self.images):,} images."
+            )
 
     def __len__(self) -> int:
         return len(self.captions)

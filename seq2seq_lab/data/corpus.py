@@ -188,6 +188,10 @@ class OneTestCorpus(Generic[Split]):
         """The splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    def problem_of(self, split: Split, index: int) -> str | None:
+        """Return what is wrong with an example of a custom data set, whose text columns are texts; None: nothing is."""
+        return None
+
 
 class Dataset(Protocol):
     """A source of a corpus; each `conf/dataset/*.yaml` names one."""
@@ -221,6 +225,10 @@ def load_corpus(dataset: Dataset, kind: type[Kind], task: str) -> Kind:
     if isinstance(corpus, Corpus | OneTestCorpus):
         for name, split in corpus.splits.items():
             _check_split(split, f"{where}, {name}")
+            if isinstance(corpus, OneTestCorpus):
+                for index in range(len(split)):
+                    if (problem := corpus.problem_of(split, index)) is not None:
+                        raise UserError(f"{where}, {name}[{index}]: {problem} Correct or remove the example.")
     return corpus
 
 

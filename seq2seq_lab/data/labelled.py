@@ -13,6 +13,7 @@ from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Rows, value_of
 from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, new_counts, split_by_hash
+from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
 
@@ -44,6 +45,13 @@ class AnyLabelledCorpus(OneTestCorpus[LabelledText]):
         """The labels of the training split, in alphabetical order."""
         return sorted(set(self.labels(self.train)))
 
+    def problem_of(self, split: LabelledText, index: int) -> str | None:
+        """See `OneTestCorpus.problem_of`."""
+        deciding, words = split.deciding and split.deciding[index], split.texts[index].split()
+        if deciding and not all(0 <= word < len(words) for word in deciding):
+            return f"deciding={sorted(deciding)} are not indices of the {len(words)} words of the text."
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledCorpus(AnyLabelledCorpus):
@@ -53,6 +61,12 @@ class LabelledCorpus(AnyLabelledCorpus):
 @dataclass(frozen=True, slots=True)
 class PairCorpus(LabelledCorpus):
     """Pairs of texts with one label each; a tab separates the two texts."""
+
+    def problem_of(self, split: LabelledText, index: int) -> str | None:
+        """See `OneTestCorpus.problem_of`."""
+        if (text := split.texts[index]).count(TURN) != 1:
+            return f"{text!r:.80} is not two texts with one tab between them."
+        return LabelledCorpus.problem_of(self, split, index)  # super() fails in a dataclass with slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,15 @@ class TaggedCorpus(AnyLabelledCorpus):
     def classes(self) -> list[str]:
         """The tags of all splits, in alphabetical order: a rare tag may be missing in the training split."""
         return sorted({tag for split in self.splits.values() for tag in self.labels(split)})
+
+    def problem_of(self, split: LabelledText, index: int) -> str | None:
+        """See `OneTestCorpus.problem_of`."""
+        words, tags = split.texts[index].split(), split.labels[index].split()
+        if split.texts[index] != " ".join(words):
+            return f"the words of {split.texts[index]!r:.80} are not separated by single spaces."
+        if len(words) != len(tags):
+            return f"{len(words)} words, but {len(tags)} tags: {split.labels[index]!r:.80}."
+        return AnyLabelledCorpus.problem_of(self, split, index)
 
 
 Kind = TypeVar("Kind", bound=AnyLabelledCorpus)

@@ -14,6 +14,7 @@ from seq2seq_lab.data.labelled import (
     AnyLabelledCorpus,
     Example,
     LabelledFiles,
+    LabelledText,
     collect_labelled,
     refuse_without_train,
 )
@@ -49,6 +50,25 @@ class QuestionCorpus(AnyLabelledCorpus):
     def classes(self) -> list[str]:
         """Questions have no classes."""
         return []
+
+    def problem_of(self, split: LabelledText, index: int) -> str | None:
+        """See `OneTestCorpus.problem_of`."""
+        line, label = split.texts[index], split.labels[index]
+        if line.count(TURN) != 1:
+            return f"{line!r:.80} is not a question and a text with one tab between them."
+        try:
+            answers = answers_of(label)
+        except (ValueError, TypeError):
+            return (
+                f"the label {label!r:.80} is not that of `label_of`: its answers with their first characters."
+            )
+        context = context_of(line)
+        for answer in answers:
+            if not (isinstance(answer.start, int) and answer.start >= 0 and answer.text):
+                return f"the answer {answer.text!r:.80} has no first character: {answer.start!r}."
+            if context[answer.start : answer.start + len(answer.text)] != answer.text:
+                return f"the answer {answer.text!r:.80} is not in the text at character {answer.start}."
+        return AnyLabelledCorpus.problem_of(self, split, index)
 
 
 def label_of(answers: Iterable[Answer]) -> str:

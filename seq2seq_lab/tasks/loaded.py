@@ -244,6 +244,10 @@ class Loaded(OneInput):
             f"Runs of {type(self.task).__name__} have no attributions. Use a run of another task."
         )
 
+    def clusters(self, split: Any) -> Any:
+        """Return the id of the cluster of each example of a split, see `Measurement`; None: those of one source are one."""
+        return getattr(split.text, "clusters", None)
+
     def show(self, sentences: str | Path | Sequence[str], search: str = "beam", size: int = 5) -> Any:
         """Return the page of the studio for some sentences, without a server; a notebook shows it.
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from seq2seq_lab.data.corpus import Corpus, Gold, OneTestCorpus, ParallelText, load_corpus
-from seq2seq_lab.data.questions import QuestionCorpus
+from seq2seq_lab.data.labelled import LabelledCorpus, LabelledText, PairCorpus, TaggedCorpus
+from seq2seq_lab.data.questions import Answer, QuestionCorpus, label_of
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.errors import UserError
 
@@ -52,11 +53,50 @@ def corpus(test: Any = None, tests: Any = None) -> Corpus:
             lambda: OneTestCorpus("x", Sentences(["a"]), Sentences(["a", 1]), Sentences(["a"])),  # type: ignore[list-item]
             r"validation, lines\[1\]=1",
         ),
+        (lambda: labelled(TaggedCorpus, "a b", "D N V"), r"test\[1\]: 2 words, but 3 tags: 'D N V'"),
+        (lambda: labelled(TaggedCorpus, "a  b", "D N"), r"test\[1\]: .*single spaces"),
+        (lambda: labelled(PairCorpus, "a b", "yes"), r"test\[1\]: 'a b' is not two texts"),
+        (lambda: labelled(QuestionCorpus, "a b", "[]"), r"test\[1\]: 'a b' is not a question and a text"),
+        (lambda: labelled(QuestionCorpus, "who?\ta b", "b"), r"test\[1\]: the label 'b'"),
+        (lambda: labelled(QuestionCorpus, "who?\ta b", '[["b"]]'), r"test\[1\]: the label"),
+        (lambda: labelled(QuestionCorpus, "who?\ta b", '[["b", "2"]]'), r"'b' has no first character: '2'"),
+        (
+            lambda: labelled(QuestionCorpus, "who?\ta b", '[["b", 1]]'),
+            r"'b' is not in the text at character 1",
+        ),
+        (lambda: labelled(LabelledCorpus, "a b", "yes", frozenset((2,))), r"deciding=\[2\]"),
     ],
 )
 def test_an_invalid_corpus_is_refused_when_it_is_loaded(load: Callable[[], Any], named: str) -> None:
     with pytest.raises(UserError, match=named):
         load_corpus(Custom(load), object, "translation")
+
+
+def labelled(kind: type[Any], text: str, label: str, deciding: frozenset[int] = frozenset()) -> Any:
+    """Return a corpus with a valid example and this one in the test split."""
+    valid = {
+        TaggedCorpus: ("a b", "D N"),
+        PairCorpus: ("a\tb", "yes"),
+        QuestionCorpus: ("who?\ta b", label_of([Answer("b", 2)])),
+        LabelledCorpus: ("a b", "yes"),
+    }
+    first, own = valid[kind]
+    one = LabelledText([first], [own])
+    return kind("x", one, one, LabelledText([first, text], [own, label], [frozenset((0,)), deciding]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "label"),
+    [
+        (TaggedCorpus, "a", "N"),
+        (PairCorpus, "b\ta", "no"),
+        (QuestionCorpus, "who?\ta b", "[]"),
+        (LabelledCorpus, "", "yes"),
+    ],
+)
+def test_a_valid_corpus_of_labels_is_accepted(kind: type[Any], text: str, label: str) -> None:
+    found = labelled(kind, text, label)
+    assert load_corpus(Custom(lambda: found), kind, "x") is found
 
 
 def test_a_valid_corpus_is_accepted() -> None:

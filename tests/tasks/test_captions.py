@@ -115,6 +115,28 @@ def test_r_drop_does_not_double_the_penalty() -> None:
     torch.testing.assert_close(once, twice)
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"names": ["x", "y"]}, "names: 2"),
+        ({"regions": []}, "regions: 0"),
+        ({"image_N": np.array([1])}, "image_N .* 1 to 1"),
+        ({"image_N": np.array([-1])}, "image_N"),
+        ({"images": np.zeros((1, 8, 8, 3), np.uint8)}, r"\(1, 8, 8, 3\)"),
+    ],
+)
+def test_captioned_images_that_do_not_fit_are_refused(changes: dict[str, Any], named: str) -> None:
+    columns: dict[str, Any] = {
+        "images": np.zeros((1, 3, 8, 8), np.uint8),
+        "captions": ["a red square"],
+        "names": ["x"],
+        "image_N": np.zeros(1, np.int64),
+    }
+    CaptionedImages(**columns)
+    with pytest.raises(UserError, match=named):
+        CaptionedImages(**{**columns, **changes})
+
+
 def test_regions_on_a_grid() -> None:
     pairs = CaptionedImages(
         np.zeros((1, 3, 8, 8), np.uint8), ["a red square"], ["x"], np.zeros(1, np.int64), [{1: (0, 2, 4, 8)}]

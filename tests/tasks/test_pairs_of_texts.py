@@ -70,7 +70,7 @@ def test_pairs_with_one_first_text_are_resampled_together(run: Path) -> None:
         clusters = arrays[CLUSTERS].tolist()
     assert len({*zip(premises, clusters, strict=True)}) == len({*premises}) == len({*clusters})
     split: Any = SimpleNamespace(text=SimpleNamespace(texts=["a\tb", "c\td", "a\te"]))
-    assert api.load(run).task._clusters(split).tolist() == [0, 1, 0]
+    assert api.load(run).clusters(split).tolist() == [0, 1, 0]
 
 
 def test_the_baseline_of_one_text_reads_the_second_one(run: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from seq2seq_lab.analysis.tracing import TOP, attention_fields
 from seq2seq_lab.data.local_files import composed
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.metrics.significance import Clusters
 from seq2seq_lab.tasks.classification.data import LabelledTokens, TextBatches
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
@@ -57,6 +58,11 @@ class LoadedClassifier(Loaded):
             )
 
         return question
+
+    def clusters(self, split: Any) -> Clusters:
+        """See `Loaded.clusters`."""
+        found: Clusters = self.task.clusters(split)
+        return found
 
     def question(self, source: str, target: str = "") -> Question:
         """See `Loaded.question`; the target is not used."""

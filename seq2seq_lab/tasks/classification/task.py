@@ -210,11 +210,11 @@ class ClassificationTask(LabelledTask):
             compute,
             batch_size=self.eval_batch_size,
             metrics=self.metrics,
-            clusters=self._clusters(split),
+            clusters=self.clusters(split),
             also=also,
         )
 
-    def _clusters(self, split: ClassificationSplit) -> Clusters:
+    def clusters(self, split: ClassificationSplit) -> Clusters:
         """Return the id of each example's cluster: pairs with one first text, such as the hypotheses of a premise."""
         if self.pairs == "none":
             return np.arange(len(split.text.texts))
@@ -230,7 +230,7 @@ class ClassificationTask(LabelledTask):
             measurement = measure(
                 metrics,
                 outputs,
-                clusters=self._clusters(split),
+                clusters=self.clusters(split),
                 examples=hash_of(split.text),
                 groupings=GROUPINGS,
                 final=True,
