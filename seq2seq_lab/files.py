@@ -60,7 +60,7 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
         yield
 
 
-def lock_file(file: IO[str], timeout: float) -> bool:
+def lock_file(file: IO[Any], timeout: float) -> bool:
     """Lock a file until it is closed; return False if the file system does not support locks.
 
     Args:

@@ -6,6 +6,7 @@ whose data or code have changed since they began are refused or run again (`stud
 """
 
 import errno
+import os
 import re
 import shlex
 import sys
@@ -31,6 +32,7 @@ from seq2seq_lab.files import (
     FolderInUseError,
     checked_line,
     is_locked,
+    lock_file,
     lock_folder,
     make_numbered_folder,
     parse_checked_line,
@@ -41,6 +43,7 @@ from seq2seq_lab.runtime.tables import print_table
 from seq2seq_lab.tracking.parts import NAME_LENGTH
 
 INDEX = "index.jsonl"
+INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
 SHOWN_JOBS = 5  # in an error message, for each set of changes
@@ -130,13 +133,12 @@ def name_in_logger(node: DictConfig, entry: Entry) -> None:
 
 
 def append_entry(folder: Path, entry: Entry) -> None:
-    """Append an entry to the index of a study."""
-    path = folder / INDEX
-    whole = not path.is_file() or path.read_bytes().endswith(
-        b"\n"
-    )  # otherwise a crash truncated the last line
-    with path.open("a", encoding="utf-8") as file:
-        file.write(("" if whole else "\n") + checked_line(asdict(entry)))
+    """Append an entry to the index of a study, which is locked: jobs on several machines append to it."""
+    with (folder / INDEX).open("a+b") as file:
+        lock_file(file, INDEX_TIMEOUT)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        cut_off = file.read() not in (b"", b"\n")  # a crash truncated the last line
+        file.write((("\n" if cut_off else "") + checked_line(asdict(entry))).encode())
 
 
 def read_index(folder: Path, first: int = 0) -> list[Entry]:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ from seq2seq_lab.config.run_folder import RUN_FORMAT, read_result
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import lock_folder
+from seq2seq_lab.files import lock_file, lock_folder
 from seq2seq_lab.launching import start, study
 from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
@@ -383,6 +384,30 @@ def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path
     append_entry(tmp_path, entry)
     assert read_index(tmp_path) == [entry]
     assert read_index(tmp_path, first=1) == []
+
+
+def test_an_entry_waits_until_another_job_has_appended_its_own(tmp_path: Path) -> None:
+    first, second = (Entry(number, f"job{number}", {}) for number in (0, 1))
+    append_entry(tmp_path, first)
+    whole = (tmp_path / study.INDEX).read_bytes()
+    with (tmp_path / study.INDEX).open("ab") as file:
+        lock_file(file, timeout=0)
+        other = threading.Thread(target=append_entry, args=(tmp_path, second))
+        other.start()
+        other.join(0.3)
+        assert other.is_alive()
+        assert (tmp_path / study.INDEX).read_bytes() == whole
+    other.join(10)
+    assert read_index(tmp_path) == [first, second]
+
+
+def test_an_entry_after_a_truncated_line_is_a_line_of_its_own(tmp_path: Path) -> None:
+    entry = Entry(0, "abc", {})
+    append_entry(tmp_path, entry)
+    with (tmp_path / study.INDEX).open("ab") as file:
+        file.write(b'{"number": 1, "ha')
+    append_entry(tmp_path, replace(entry, hash="def"))
+    assert [one.hash for one in read_index(tmp_path)] == ["abc", "def"]
 
 
 def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
