@@ -100,6 +100,24 @@ def test_bfloat16(cell: Own, bidirectional: bool, started: bool, monkeypatch: py
 
 
 @both_cells
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_small_states_in_bfloat16_have_the_relative_error_of_the_type(
+    cell: Own, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrent, "lacks_lstm", lambda *_: False)
+    ours, theirs = pair(cell, False, torch.float32)
+    x_BTE = scale * torch.randn(B, T, E)
+    with torch.no_grad():
+        for layer in (ours, theirs):
+            for weight in layer.parameters():
+                weight.mul_(scale)
+    expected = states_of(theirs, x_BTE, ())[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = states_of(ours, x_BTE, ())[0]
+    assert (found.float() - expected).norm() < 0.02 * expected.norm()
+
+
+@both_cells
 def test_an_input_that_needs_no_gradient(cell: Own) -> None:
     ours, theirs = pair(cell, True, torch.float64)
     x_BTE = torch.randn(B, T, E, dtype=torch.float64)
