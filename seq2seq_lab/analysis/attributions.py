@@ -6,7 +6,7 @@ marks with `<sos>` and `<eos>`: signed scores of the tokens of a unit are summed
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -336,8 +336,9 @@ def _log_probs_without(
         return question.without_tokens(removed, steps)
     vectors_SE = question.vectors_SE
     filler_E = unknown_vector(question) if how == "unknown" else torch.zeros_like(vectors_SE[0])
-    removed_NS1 = torch.from_numpy(removed_NS).to(vectors_SE.device)[..., None]
-    return question.log_probs(torch.where(removed_NS1, filler_E, vectors_SE), steps=steps)
+    absent_NS = torch.from_numpy(removed_NS).to(vectors_SE.device)
+    versions_NSE = torch.where(absent_NS[..., None], filler_E, vectors_SE)
+    return question.log_probs(versions_NSE, steps=steps, removed_NS=absent_NS)
 
 
 def value_zeroing(question: Question, options: Options) -> Attribution:
@@ -409,7 +410,7 @@ def check_methods(names: Sequence[str]) -> None:
 def attribute(
     question: Question, methods: Sequence[str], options: Options | None = None
 ) -> dict[str, Attribution]:
-    """Return the attributions of one sentence pair by method.
+    """Return the attributions of one sentence pair by method. Units that are not read before an output have the score 0.
 
     Raises:
         UserError: an unknown method, or one that the model does not have.
@@ -421,7 +422,11 @@ def attribute(
             raise UserError(
                 f"method={name} is not allowed: {MISSING[NEEDS[name]]}. Methods: {', '.join(allowed)}."
             )
-    return {name: METHODS[name](question, options or Options()) for name in methods}
+    found = {name: METHODS[name](question, options or Options()) for name in methods}
+    read_TU = question.read_TU
+    return {
+        name: replace(one, scores_TU=np.where(read_TU, one.scores_TU, 0.0)) for name, one in found.items()
+    }
 
 
 def contrast(question: Question, against: str | int) -> Tensor:
@@ -465,7 +470,7 @@ def attribute_pair(
     require_list("attribute", "methods", methods, "methods", split=True)
     require_seed(seed)
     against_T = None if against is None else contrast(question, against)
-    found = attribute(question, [*methods] or methods_of(question), Options(against_T, seed))
+    found = attribute(question, [*dict.fromkeys(methods)] or methods_of(question), Options(against_T, seed))
     return Attributed(**attributed_fields(question, against_T), attributions=found)
 
 

@@ -40,7 +40,6 @@ ABOUT_INSENSITIVE = (
     f"A method is insensitive to the model if its τ with the model with random weights is above {INSENSITIVE} "
     "(Adebayo et al. 2018)."
 )
-PERCENTS = range(10, 101, 10)  # of the words, for the deletion curve
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,16 @@ class Explained(Attributed):
         gold_cells: (source unit, target token) of the gold links.
         left_out: the number of rows whose token is the contrast itself. All their scores are 0 or say nothing about the
             contrast, so they, and the words of such tokens, are left out of the measures.
+        ended: whether `<eos>` belongs to the target; if not, its row is left out of the measures.
+        only_copied: see `Question.only_copied`.
     """
 
     measures: Mapping[str, Mapping[str, tuple[float, float]]]
     agreement: Mapping[tuple[str, str], tuple[float, float]]
     gold_cells: Sequence[tuple[int, int]]
     left_out: int
+    ended: bool
+    only_copied: int
 
 
 def explain(
@@ -99,6 +102,7 @@ def explain(
     gold: Sequence[Gold] | None = None,
     influences: Sequence[Influence] | None = None,
     against: str | None = None,
+    ended: Sequence[bool] | None = None,
     random_questions: Sequence[Question] | None = None,
     how: str = "zero",
     greedy: bool = False,
@@ -112,6 +116,7 @@ def explain(
             scores (of each sentence, over its known source words); needs `gold`, whose words they are of.
         against: "runner-up": log p(y_t) minus that of the most probable other token; a word: minus that of its token; None:
             log p(y_t).
+        ended: whether each target is an output that ended with `<eos>`, and not at a length limit; None: all did.
         random_questions: the same questions to the model with random weights, for the sanity check of Adebayo et al. 2018.
         how: how words are deleted; see `attributions.occlusion`.
         greedy: add the ceiling, a greedy search.
@@ -125,15 +130,18 @@ def explain(
         used_T = np.ones(question.steps, np.bool_)
         if against_T is not None:
             used_T = to_host(against_T != question.outputs_T)
+        has_ended = ended is None or ended[index]
+        left_out = int((~used_T).sum())
+        used_T[-1] &= has_ended
         found = attribute(question, methods, options)
         deletions = faithful.Deletions(question, options, how)
         measures = {
-            name: dict(_faithful(deletions, faithful.orders(one.scores_TU, deletions.units), used_T))
+            name: dict(_faithful(deletions, deletions.order(one.scores_TU), used_T))
             for name, one in found.items()
         }
         measures[RANDOM] = dict(_random(deletions, used_T, seed + index))
         if greedy:
-            measures[GREEDY] = {"area": _sum(deletions.greedy().mean(1)[used_T])}
+            measures[GREEDY] = {"area": _sum(deletions.area(deletions.greedy())[used_T])}
         words = None if gold is None else gold_words(question, gold[index])
         other = None
         if random_questions is not None:
@@ -152,14 +160,23 @@ def explain(
             agreement={
                 (name, other): _sum(
                     faithful.rank_correlation(
-                        found[name].scores_TU[used_T], found[other].scores_TU[used_T], question.source.is_word
+                        found[name].scores_TU[used_T],
+                        found[other].scores_TU[used_T],
+                        words_of(question)[used_T],
                     )
                 )
                 for name, other in itertools.combinations(found, 2)
             },
             gold_cells=[] if gold is None else gold_cells(question, gold[index]),
-            left_out=int((~used_T).sum()),
+            left_out=left_out,
+            ended=has_ended,
+            only_copied=question.only_copied,
         )
+
+
+def words_of(question: Question) -> Flags:
+    """Return whether each unit is a word that the model has read before each output: [T, U]."""
+    return question.source.is_word & question.read_TU
 
 
 def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
@@ -201,9 +218,8 @@ def _faithful(
         for q, share in enumerate(faithful.SHARES):
             yield f"comprehensiveness_{share * 100:.0f}", _sum(found.comprehensiveness_TQ[used_T, q])
             yield f"sufficiency_{share * 100:.0f}", _sum(found.sufficiency_TQ[used_T, q])
-        for percent in PERCENTS:
-            last = math.ceil(percent / 100 * order_TK.shape[1]) - 1
-            yield f"drop_{percent}", _sum(found.drops_TK[used_T, last])
+        for p, percent in enumerate(faithful.PERCENTS):
+            yield f"drop_{percent}", _sum(found.curve_TP[used_T, p])
 
 
 def _random(
@@ -211,7 +227,7 @@ def _random(
 ) -> Iterator[tuple[str, tuple[float, float]]]:
     totals: dict[str, tuple[float, float]] = {}
     for draw in range(faithful.RANDOM_ORDERS):
-        order_TK = faithful.random_orders(len(used_T), deletions.units, seed * faithful.RANDOM_ORDERS + draw)
+        order_TK = deletions.random_order(seed * faithful.RANDOM_ORDERS + draw)
         for name, (value, count) in _faithful(deletions, order_TK, used_T):
             before = totals.get(name, (0.0, 0.0))
             totals[name] = before[0] + value, before[1] + count
@@ -226,14 +242,14 @@ def _compared(
     found: Mapping[str, Attribution],
     other: Mapping[str, Attribution] | None,
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    words_U, own_TU = question.source.is_word, one.scores_TU[used_T]
+    words_TU, own_TU = words_of(question)[used_T], one.scores_TU[used_T]
     if "attention" in found and name != "attention":
         scores_TU = found["attention"].scores_TU[used_T]
-        yield "tau_attention", _sum(faithful.rank_correlation(own_TU, scores_TU, words_U))
+        yield "tau_attention", _sum(faithful.rank_correlation(own_TU, scores_TU, words_TU))
     if other is not None:
         yield (
             "tau_random_weights",
-            _sum(faithful.rank_correlation(own_TU, other[name].scores_TU[used_T], words_U)),
+            _sum(faithful.rank_correlation(own_TU, other[name].scores_TU[used_T], words_TU)),
         )
     if (share_T := one.source_share_T) is not None:
         share_T = np.where(used_T, share_T, np.nan)

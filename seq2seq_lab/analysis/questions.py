@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from seq2seq_lab.analysis.forced import Forced
-from seq2seq_lab.data.tokenizers import UNK, Tokenizer
+from seq2seq_lab.data.tokenizers import PAD, UNK, Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.attention import Units
 from seq2seq_lab.models.classifier import Classifier
@@ -67,14 +68,29 @@ class Question(ABC):
         """The units outside the frame."""
         return [unit for unit in range(len(self.source.is_word)) if unit not in self.frame]
 
+    @property
+    def read_TU(self) -> npt.NDArray[np.bool_]:
+        """Whether the model has read each unit of the source before each output."""
+        return np.ones((self.steps, len(self.source.is_word)), np.bool_)
+
+    @property
+    def only_copied(self) -> int:
+        """The number of outputs that the model can only copy from the source."""
+        return 0
+
     @abstractmethod
     def log_probs(
-        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+        self,
+        vectors_NSE: Tensor,
+        inputs_NTE: Tensor | None = None,
+        steps: int | None = None,
+        removed_NS: Tensor | None = None,
     ) -> Tensor:
         """Return log_probs_NTV of the outputs for N versions of the source vectors, and of the vectors of the inputs.
 
         Args:
             steps: compute the first steps only.
+            removed_NS: the positions whose tokens the model may not copy.
         """
 
     def attention(self) -> tuple[Tensor, Tensor]:
@@ -95,7 +111,7 @@ class Question(ABC):
     def with_values_zeroed(self, zeroed_NS: Tensor) -> Tensor:
         """Return log_probs_NTV if the encoder outputs at some positions are 0 and all attention weights are kept.
 
-        It needs "values" in `has`.
+        The tokens at these positions cannot be copied. It needs "values" in `has`.
         """
         raise NotImplementedError
 
@@ -124,11 +140,21 @@ class DecodedQuestion(Question):
         """Return the decoder's first state and the source for these vectors."""
         return self.model.start(batch, vectors_NSE)
 
+    @property
+    def only_copied(self) -> int:
+        return int((self.outputs_T >= len(self.model.target_embedding.weight)).sum())
+
     def log_probs(
-        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+        self,
+        vectors_NSE: Tensor,
+        inputs_NTE: Tensor | None = None,
+        steps: int | None = None,
+        removed_NS: Tensor | None = None,
     ) -> Tensor:
         batch = self.copies(len(vectors_NSE))
         state, source = self.start(batch, vectors_NSE)
+        if removed_NS is not None:
+            source = without_copies(source, removed_NS)
         if inputs_NTE is None:
             assert self.inputs_TE is not None
             inputs_NTE = self.inputs_TE.expand(len(vectors_NSE), -1, -1)
@@ -171,7 +197,7 @@ class DecodedQuestion(Question):
         batch, replayed = self.copies(len(zeroed_NS)), iter(kept)
         state, source = self.model.start(batch)
         outputs_NSM = source.encoder_outputs_BSM.masked_fill(zeroed_NS[..., None], 0)
-        source = source._replace(
+        source = without_copies(source, zeroed_NS)._replace(
             encoder_outputs_BSM=outputs_NSM, keys_BSK=self.model.decoder.project(outputs_NSM)
         )
         change = WeightChange(lambda weights_NTS, step: next(replayed).expand_as(weights_NTS))
@@ -194,8 +220,18 @@ class LanguageQuestion(Question):
     model: LanguageModel
     inputs_1T: Tensor
 
+    @property
+    def read_TU(self) -> npt.NDArray[np.bool_]:
+        first_U = np.unique(self.source.of_token, return_index=True)[1]
+        found_TU: npt.NDArray[np.bool_] = first_U <= np.arange(self.steps)[:, None]
+        return found_TU
+
     def log_probs(
-        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+        self,
+        vectors_NSE: Tensor,
+        inputs_NTE: Tensor | None = None,
+        steps: int | None = None,
+        removed_NS: Tensor | None = None,
     ) -> Tensor:
         inputs_NT = self.inputs_1T.expand(len(vectors_NSE), -1)[:, :steps]
         logits_NTV, _ = self.model(inputs_NT, embedded_BTE=vectors_NSE[:, :steps])
@@ -210,7 +246,11 @@ class ClassQuestion(Question):
     batch: Any
 
     def log_probs(
-        self, vectors_NSE: Tensor, inputs_NTE: Tensor | None = None, steps: int | None = None
+        self,
+        vectors_NSE: Tensor,
+        inputs_NTE: Tensor | None = None,
+        steps: int | None = None,
+        removed_NS: Tensor | None = None,
     ) -> Tensor:
         logits_NC = self.model.classify(vectors_NSE, self.batch.source_lengths * len(vectors_NSE)).logits_BC
         return log_softmax(logits_NC)[:, None]
@@ -237,7 +277,7 @@ def ask(model: Any, forced: Forced, index: int) -> DecodedQuestion:
     batch = forced.batch(np.array([index]))
     line, output = forced.sources[index], forced.targets[index]
     token_spans, tokenizer = forced.source_tokenizer.spans(line), forced.tokenizer.for_source(line)
-    source = Units.of(line, token_spans, 1)
+    source = source_units(line, token_spans, 1)
     spans = joined_spans(source.of_token[1:-1], token_spans)
     with torch.no_grad():
         encoded = model.encode(batch)
@@ -296,7 +336,7 @@ def ask_sentence(model: LanguageModel, forced: Forced, index: int) -> LanguageQu
     """Return the question of one sentence of a language model."""
     batch, line = forced.batch(np.array([index])), forced.targets[index]
     spans = forced.tokenizer.spans(line)
-    units = Units.of(line, spans, 1)
+    units = source_units(line, spans, 1)
     of_token = units.of_token[:-1]  # `<eos>` is not read
     texts = [line[start:end] for start, end in joined_spans(of_token[1:], spans)]
     with torch.no_grad():
@@ -337,7 +377,7 @@ def ask_class(
         spans: the characters of its tokens.
         classes: the names of the classes.
     """
-    units = Units.of(line, spans, 0)
+    units = source_units(line, spans, 0)
     of_token = units.of_token[:-1]  # a text has no frame
     with torch.no_grad():
         found = model(batch)
@@ -360,6 +400,19 @@ def ask_class(
             model=model,
             batch=batch,
         )
+
+
+def source_units(line: str, spans: Sequence[tuple[int, int]], before: int) -> Units:
+    """Return the units of a source: words and punctuation marks; of a text of one word, its tokens. See `Units.of`."""
+    units = Units.of(line, spans, before)
+    return Units.of(line, spans, before, by_token=True) if len(units.is_word) == before + 2 else units
+
+
+def without_copies(source: Source, removed_NS: Tensor) -> Source:
+    """Return a source whose tokens at some positions cannot be copied: their attention is that of the padding token."""
+    if source.tokens_BS is None:
+        return source
+    return source._replace(tokens_BS=source.tokens_BS.masked_fill(removed_NS, PAD))
 
 
 def token_id(tokenizer: Tokenizer, word: str) -> int | None:

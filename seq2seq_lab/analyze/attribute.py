@@ -109,19 +109,19 @@ def attribute(options: argparse.Namespace) -> None:
         "left out with --outputs: it is known for references only",
     )
     require_float32(options, "attributions, which are computed in float32")
-    methods = options.methods.split(",") if options.methods else []
+    methods = [*dict.fromkeys(options.methods.split(","))] if options.methods else []
     attributions.check_methods(methods)
     run = open_for_test_set(options, searches=options.outputs)
     split = selected_test_set(run, options)
-    groups = groups_of_references(split)
+    groups, ended = groups_of_references(split), None
     if options.outputs:
-        split = with_outputs(run, split)
+        split, ended = with_outputs(run, split)
         groups = groups_of_outputs(run, split)
     questions = run.questions(split)
     methods = methods or attributions.methods_of(questions(0))
     explained = []
     with progress_bar("Attributions") as advance:
-        for one in explained_pairs(run, split, questions, methods, options):
+        for one in explained_pairs(run, split, questions, methods, options, ended):
             explained.append(one)
             advance(len(explained), len(split.text))
             if options.format == "jsonl":
@@ -143,10 +143,7 @@ def attribute(options: argparse.Namespace) -> None:
         ),
     ]
     left_out = sum(one.left_out for one in explained)
-    notes = [comparison.ABOUT_INSENSITIVE] if options.random_weights else []
-    if left_out:
-        what = f"target tokens that are the token of --against={options.against} itself"
-        notes.append(f"Left out of the measures: {left_out:,} {what}.")
+    notes = [*notes_on(explained, options)]
     write_pictures(
         options, " ".join([NOTE, *notes]), tables, lambda: attributed_pictures(explained, methods, found)
     )
@@ -160,17 +157,37 @@ def attribute(options: argparse.Namespace) -> None:
         print_prose(about)
 
 
+def notes_on(explained: Sequence["Explained"], options: argparse.Namespace) -> Iterator[str]:
+    """Yield what a reader of the table has to know."""
+    from seq2seq_lab.analysis import comparison
+
+    if options.random_weights:
+        yield comparison.ABOUT_INSENSITIVE
+    if left_out := sum(one.left_out for one in explained):
+        what = f"target tokens that are the token of --against={options.against} itself"
+        yield f"Left out of the measures: {left_out:,} {what}."
+    if cut_off := sum(not one.ended for one in explained):
+        yield f"Left out of the measures: <eos> of {cut_off:,} outputs that the length limit ended."
+    if only_copied := sum(one.only_copied for one in explained):
+        yield (
+            f"The model can only copy {only_copied:,} target tokens. Without the word that is copied their log-probability "
+            f"is that of the smallest number of float32, -87.3, which decides the means."
+        )
+
+
 def explained_pairs(
     run: Any,
     split: Any,
     questions: Callable[[int], "Question"],
     methods: Sequence[str],
     options: argparse.Namespace,
+    ended: Sequence[bool] | None,
 ) -> Iterator["Explained"]:
     """Yield the attributions and the measures of each pair of a split.
 
     Args:
         questions: the pairs by index; see `Loaded.questions`.
+        ended: see `comparison.explain`.
     """
     import torch
 
@@ -187,6 +204,7 @@ def explained_pairs(
         gold=getattr(split.text, "gold", None),
         influences=influences_of(run, split, 1, options.seed) if options.counterfactuals else None,
         against=options.against,
+        ended=ended,
         random_questions=random_questions,
         how=options.delete,
         greedy=options.greedy,
@@ -200,8 +218,8 @@ def groups_of_references(split: Any) -> dict[str, dict[str, list[int]]]:
     return {} if phenomena is None else {"phenomenon": named_groups(phenomena)}
 
 
-def with_outputs(run: Any, split: Any) -> Any:
-    """Return the test set with the outputs of the run's search as targets.
+def with_outputs(run: Any, split: Any) -> tuple[Any, list[bool]]:
+    """Return the test set with the outputs of the run's search as targets, and whether each ended with `<eos>`.
 
     Raises:
         UserError: the test set has no pairs of texts.
@@ -209,8 +227,9 @@ def with_outputs(run: Any, split: Any) -> Any:
     if not isinstance(split.text, ParallelText):
         raise UserError("--outputs needs pairs of texts. Give a run of task=translation or task=dialogue.")
     source, clusters = [*split.text.source], split.text.clusters
-    outputs = [one.text for one in run.predict(source)]
-    return replace(split, text=ParallelText(source, outputs, clusters=clusters))
+    outputs = run.predict(source)
+    text = ParallelText(source, [one.text for one in outputs], clusters=clusters)
+    return replace(split, text=text), [one.ended for one in outputs]
 
 
 def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
@@ -263,12 +282,12 @@ def attributed_pictures(
     explained: Sequence[Any], methods: Sequence[str], found: dict[str, dict[str, Any]]
 ) -> Iterator[Drawing]:
     """Yield the deletion curves, the agreement of the methods, and the scores of each pair."""
-    from seq2seq_lab.analysis import comparison
+    from seq2seq_lab.analysis import comparison, faithfulness
     from seq2seq_lab.plots.attention import column_shares
     from seq2seq_lab.plots.attributions import Panel, draw_agreement, draw_attributions
     from seq2seq_lab.plots.curves import Series, draw_series
 
-    percents = [*comparison.PERCENTS]
+    percents = [*faithfulness.PERCENTS]
     curves = []
     for name, own in found.items():
         means = [own[key] for percent in percents if (key := f"drop_{percent}") in own]

@@ -42,16 +42,20 @@ class Units:
     is_word: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, line: str, spans: Sequence[Span], before: int) -> "Units":
+    def of(cls, line: str, spans: Sequence[Span], before: int, by_token: bool = False) -> "Units":
         """Return the units of a text with tokens of these spans, `before` tokens (0, or 1: `<sos>`), and `<eos>` after it.
 
         A token continues the unit of the one before it if both are in one word (`data.words.words`), nothing is between
         them, and they meet at letters or digits: "l'" and "homme" are two units. The bytes of one letter, which have its
         span, are in one unit, and a token without a character is in the unit of the next one.
+
+        Args:
+            by_token: no token continues the unit of the one before it because they are in one word.
         """
         starts = {start for start, _ in words(line)}
         first = [True] * bool(spans) + [
-            before[0] < before[1] <= span[0] and (span[0] in starts or not _continues(line, before, span))
+            before[0] < before[1] <= span[0]
+            and (by_token or span[0] in starts or not _continues(line, before, span))
             for before, span in pairwise(spans)
         ]
         inner = np.cumsum(first, dtype=np.int64) - 1 + before

@@ -14,16 +14,17 @@ from demo_models import DATA, SOURCES, TARGETS, demo, demo_with
 from scipy.stats import kendalltau
 from torch import nn
 
+from seq2seq_lab import analysis
 from seq2seq_lab.analysis.attributions import METHODS, Attribution, Options, attribute, quantity, runner_up
 from seq2seq_lab.analysis.comparison import ABOUT_INSENSITIVE, GREEDY, RANDOM, explain, insensitive, means
 from seq2seq_lab.analysis.faithfulness import (
+    PERCENTS,
     RANDOM_ORDERS,
     Deletions,
     faithfulness,
-    orders,
     rank_correlation,
 )
-from seq2seq_lab.analysis.questions import Question, ask, ask_class
+from seq2seq_lab.analysis.questions import Question, ask, ask_class, source_units
 from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.analyze import page
 from seq2seq_lab.analyze.page import Drawing
@@ -163,7 +164,8 @@ class Linear:
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
         real = question(index=0)
-        for name in ("vectors_SE", "unknown_E", "inputs_TE", "outputs_T", "index", "steps", "has"):
+        names = ("line", "output", "source_names", "target_names", "only_copied")
+        for name in ("vectors_SE", "unknown_E", "inputs_TE", "outputs_T", "index", "steps", "has", *names):
             setattr(self, name, getattr(real, name))
         positions, width = self.vectors_SE.shape
         self.source = Units(np.array([0, 1, 1, *range(2, positions - 1)]), real.source.is_word[1:])
@@ -171,8 +173,11 @@ class Linear:
         self.alpha_TS = torch.rand(self.steps, positions, dtype=torch.float64, generator=generator)
         values_TSE = torch.randn(self.steps, positions, width, dtype=torch.float64, generator=generator)
         self.weight_TSE = self.alpha_TS[..., None] * values_TSE
+        self.read_TU = np.ones((self.steps, len(self.source.is_word)), np.bool_)
 
-    def log_probs(self, vectors_NSE: Any, inputs_NTE: Any = None, steps: int | None = None) -> torch.Tensor:
+    def log_probs(
+        self, vectors_NSE: Any, inputs_NTE: Any = None, steps: int | None = None, removed_NS: Any = None
+    ) -> torch.Tensor:
         f_NT = torch.einsum("nse,tse->nt", vectors_NSE, self.weight_TSE)[:, :steps]
         if inputs_NTE is not None:
             f_NT = f_NT + 0 * inputs_NTE.sum()
@@ -216,6 +221,15 @@ def test_methods_are_exact_for_a_linear_model(method: str) -> None:
     one: Any = Linear()
     found_TU = attribute(one, [method])[method].scores_TU
     np.testing.assert_allclose(found_TU, analytic(one, method), rtol=1e-6, atol=1e-9)
+
+
+class Causal(Linear):
+    """As a language model: row t has read the units up to number t only, the first row none that can be deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_TU = np.tri(*self.read_TU.shape, dtype=np.bool_)
+        self.weight_TSE[~torch.from_numpy(self.read_TU[:, self.source.of_token])] = 0
 
 
 @pytest.mark.parametrize(
@@ -299,30 +313,80 @@ def test_a_contrast_explains_a_difference() -> None:
     assert (abs(found.scores_TU.sum(1) - difference) <= 0.011 * np.maximum(abs(difference), 0.1)).all()
 
 
-def test_deletions_equal_a_slow_loop() -> None:
-    one = question()
+@pytest.mark.parametrize("made", [question, Causal])
+def test_deletions_equal_a_slow_loop(made: Any) -> None:
+    """Of a language model, only the units that a row has read are ranked and deleted."""
+    one = made()
     deletions = Deletions(one, Options(), "zero")
     scores = attribute(one, ["occlusion"])["occlusion"].scores_TU
-    order = orders(scores, deletions.units)
+    order = deletions.order(scores)
     found = faithfulness(deletions, order)
     whole = values(one, one.vectors_SE)
+    greedy = deletions.greedy()
     for t in range(one.steps):
-        ranked = sorted(deletions.units, key=lambda unit: -scores[t, unit])
-        assert order[t].tolist() == ranked
+        read = [unit for unit in deletions.units if one.read_TU[t, unit]]
+        ranked = sorted(read, key=lambda unit: -scores[t, unit])
+        assert order[t].tolist()[: len(read)] == ranked
+        assert {*deletions.random_order(7)[t, : len(read)].tolist()} == {*read}
+        if not read:
+            assert np.isnan([found.area_T[t], deletions.area(greedy)[t], *found.curve_TP[t]]).all()
+            assert np.isnan([*found.comprehensiveness_TQ[t], *found.sufficiency_TQ[t]]).all()
+            continue
         drops, vectors = [], one.vectors_SE.clone()
         for unit in ranked:
             vectors[one.source.of_token == unit] = 0
             drops.append((whole - values(one, vectors))[t].item())
         assert found.area_T[t] == pytest.approx(np.mean(drops))
+        assert found.curve_TP[t] == pytest.approx(
+            [drops[math.ceil(percent / 100 * len(read)) - 1] for percent in PERCENTS]
+        )
         for q, share in enumerate((0.1, 0.2, 0.5)):
             count = math.ceil(share * len(ranked))
             assert found.comprehensiveness_TQ[t, q] == pytest.approx(drops[count - 1])
             kept = one.vectors_SE.clone()
             kept[np.isin(one.source.of_token, ranked[count:])] = 0
             assert found.sufficiency_TQ[t, q] == pytest.approx((whole - values(one, kept))[t].item())
-    greedy = deletions.greedy()
-    assert (greedy[:, 0] >= deletions.drops(order)[:, 0] - 1e-9).all()
-    assert greedy[:, -1] == pytest.approx(deletions.drops(order)[:, -1])
+        assert greedy[t, 0] >= drops[0] - 1e-9
+        assert greedy[t, len(read) - 1] == pytest.approx(drops[-1])
+        assert deletions.area(greedy)[t] == pytest.approx(greedy[t, : len(read)].mean())
+
+
+def test_deletions_of_all_units_that_are_read_are_those_of_one_random_order() -> None:
+    deletions = Deletions(question(), Options(), "zero")
+    order_TK = deletions.random_order(3)
+    assert (order_TK == order_TK[0]).all()
+    assert order_TK[0].tolist() == np.random.default_rng(3).permutation(deletions.units).tolist()
+
+
+def test_the_units_of_a_text_of_one_word_are_its_tokens() -> None:
+    letters = [(i, i + 1) for i in range(4)]
+    for before in (0, 1):
+        units = source_units("Cruz", letters, before)
+        assert units.of_token.tolist() == [*range(before + 5)]
+        assert units.is_word.tolist() == [*[False] * before, *[True] * 4, False]
+        two = source_units("a bc", [(0, 1), (2, 3), (3, 4)], before)
+        assert two.of_token[before:].tolist() == [before, before + 1, before + 1, before + 2]
+    bytes_of_a_letter = [(0, 1), (0, 1), (1, 2)]
+    assert source_units("üb", bytes_of_a_letter, 0).of_token.tolist() == [0, 0, 1, 2]
+    assert source_units("", [], 1).of_token.tolist() == [0, 1]
+
+
+def test_units_that_are_not_read_have_no_score_and_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis.faithfulness, "LEAST_WORDS", 3)
+    one: Any = Causal()
+    (explained,) = explain([one], ["smooth_grad", "grad_norm"])
+    for found in explained.attributions.values():
+        assert (found.scores_TU[~one.read_TU] == 0).all()
+        assert abs(found.scores_TU[one.read_TU]).min() > 0
+    both = [explained.attributions[name].scores_TU for name in ("smooth_grad", "grad_norm")]
+    words = [np.flatnonzero(row) for row in one.read_TU & one.source.is_word]
+    expected = [
+        kendalltau(*(scores[t, own] for scores in both)).statistic
+        for t, own in enumerate(words)
+        if len(own) >= 3
+    ]
+    assert 0 < len(expected) < one.steps
+    assert explained.agreement["smooth_grad", "grad_norm"] == pytest.approx((sum(expected), len(expected)))
 
 
 def test_the_share_of_the_source_is_of_the_tokens_read_so_far() -> None:
@@ -338,7 +402,7 @@ def test_faithfulness_is_reported_for_each_share_of_the_words() -> None:
     (explained,) = explain([one], ["occlusion"])
     measures = explained.measures["occlusion"]
     deletions = Deletions(one, Options(), "zero")
-    found = faithfulness(deletions, orders(explained.attributions["occlusion"].scores_TU, deletions.units))
+    found = faithfulness(deletions, deletions.order(explained.attributions["occlusion"].scores_TU))
     for q, percent in enumerate((10, 20, 50)):
         for name, values_TQ in (
             ("comprehensiveness", found.comprehensiveness_TQ),
@@ -519,7 +583,7 @@ def test_rank_correlation_equals_scipy_with_ties_and_without_rows_of_equal_score
     generator = np.random.default_rng(0)
     one_TU, other_TU = generator.integers(0, 5, (2, 50, 9)).astype(float)
     one_TU[3] = 1.0
-    words = np.arange(9) > 1
+    words = np.broadcast_to(np.arange(9) > 1, one_TU.shape)
     pairs = zip(one_TU[:, 2:], other_TU[:, 2:], strict=True)
     expected = [tau for pair in pairs if np.isfinite(tau := kendalltau(*pair).statistic)]
     assert len(expected) < 50
@@ -531,7 +595,9 @@ def test_the_outputs_of_the_run_are_explained_by_kind(
 ) -> None:
     texts = ["le roi dort dort dort dort.", "le roi dort."]
     monkeypatch.setattr(
-        type(demo()), "predict", lambda self, lines: [SimpleNamespace(text=text) for text in texts]
+        type(demo()),
+        "predict",
+        lambda self, lines: [SimpleNamespace(text=text, ended=text != texts[0]) for text in texts],
     )
     words = ["attribute", "demo", *DATA, "--first", "2", "--methods", "grad_x_input,attention", "--outputs"]
     analyze.main([*words, "--format", "jsonl"])
@@ -544,11 +610,15 @@ def test_the_outputs_of_the_run_are_explained_by_kind(
     assert of_kinds.keys() == {"loops", "other outputs"}
     for kind, share_T in zip(("loops", "other outputs"), shares, strict=True):
         own = of_kinds[kind]["grad_x_input"]
-        assert own["source_share"]["value"] == pytest.approx(np.mean(share_T))
+        share_T = np.array(share_T)
+        if kind == "loops":
+            share_T[-1] = np.nan  # the length limit ended this output
+        assert own["source_share"]["value"] == pytest.approx(np.nanmean(share_T))
         first, *_ = np.array_split(share_T, 3)
         assert own["source_share_first_third"]["value"] == pytest.approx(np.mean(first))
     analyze.main(words)
     printed = capsys.readouterr().out
+    assert "<eos> of 1 outputs that the length limit ended" in printed
     assert "Share of source along the output" in printed
     assert "share of source by kind of output" in printed
     with pytest.raises(SystemExit):

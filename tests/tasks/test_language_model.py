@@ -723,7 +723,8 @@ def test_attributions_are_on_the_words_before(run: Path, capsys: pytest.CaptureF
         scores_TU = attribute(one, ["occlusion", "grad_norm"])
         for name, found in scores_TU.items():
             later = np.arange(found.scores_TU.shape[1]) > np.arange(one.steps)[:, None]
-            assert abs(found.scores_TU[later]).max() < 1e-9, name
+            assert (later == ~one.read_TU).all()
+            assert (found.scores_TU[later] == 0).all(), name
             assert abs(found.scores_TU[~later]).max() > 1e-6, name
 
 

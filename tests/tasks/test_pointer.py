@@ -1,15 +1,19 @@
 """A run of readout=pointer copies names that its vocabulary lacks: searches, scores, prefixes, and the coverage loss."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import command_line
+import numpy as np
 import pytest
 import torch
 from finished_runs import check_ranks, check_resumed, result_of, rows_of
 from small_models import batch_of, small_config, small_model
 
 import seq2seq_lab
+from seq2seq_lab.analysis.attributions import Options, attribute, without
+from seq2seq_lab.analyze import __main__ as analyze
 from seq2seq_lab.data.headlines import Headlines
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import build_seq2seq
@@ -80,6 +84,29 @@ def test_given_outputs_and_prefixes_have_words_of_the_source(run: Path) -> None:
     assert traced.best.text.split()[0] == "Kim"
     assert [*REPORT.split(), "<eos>"] == [token.text for token in traced.source.tokens][-12:]
     assert {"Zoltan", "Kim"} <= {one.text for step in traced.steps for one in step.top}
+
+
+@pytest.mark.parametrize("how", ["zero", "unknown", "removed"])
+def test_a_deleted_word_cannot_be_copied(run: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = seq2seq_lab.load(run, device="cpu")
+    one = loaded.question(REPORT, "Zoltan leaves Kim")
+    assert one.only_copied == 2
+    least = math.log(torch.finfo(torch.float32).tiny)
+    zoltan = one.source_names.index("Zoltan")
+    (kept, without_zoltan), nothing = (
+        without(one, Options(), np.array(removed), how).tolist()
+        for removed in (
+            [np.zeros(len(one.source_names), np.bool_), np.arange(len(one.source_names)) == zoltan],
+            [np.isin(np.arange(len(one.source_names)), one.inner)],
+        )
+    )
+    assert kept[0] > -1
+    assert without_zoltan[0] == pytest.approx(least, abs=1e-3)
+    assert [nothing[0][0], nothing[0][2]] == pytest.approx([least, least], abs=1e-3)
+    assert nothing[0][1] > -20  # a word of the vocabulary is generated
+    assert attribute(one, ["value_zeroing"])["value_zeroing"].scores_TU[0, zoltan] > 80
+    analyze.main(["attribute", str(run), "--first", "2", "--delete", how, "--methods", "attention,attention"])
+    assert "can only copy" in capsys.readouterr().out
 
 
 def test_the_masks_of_a_batch_have_the_words_of_each_source(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Translation(Prediction):
         attention: attention weights, a row per target token and a column per source token; None without attention.
         links: for each target word the source word of highest attention, as (source word, target word). Words are the text
             between spaces, as in files of alignments. A model that attends to turns has turns instead of source words.
+        ended: whether the model predicted `<eos>`; false if the length limit ended the translation.
     """
 
     log_prob: float
@@ -66,6 +67,7 @@ class Translation(Prediction):
     target_tokens: list[str] = field(repr=False)
     attention: npt.NDArray[np.floating[Any]] | None = field(repr=False)
     links: Collection[Link] = field(default=(), repr=False)
+    ended: bool = field(default=True, repr=False)
 
     def shades(self) -> list[str]:
         """Return the attention as a matrix: source words in columns, target words in rows."""
@@ -400,6 +402,7 @@ class LoadedTranslation(Loaded):
             target_tokens=named.target_tokens,
             attention=None if weights_TS is None else named.weights_TS,
             links=() if weights_TS is None else self._links(sentence, named.output, tokens, weights_TS),
+            ended=hypothesis.ended,
         )
 
     def _links(
