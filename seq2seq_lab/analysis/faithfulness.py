@@ -137,7 +137,7 @@ class Deletions:
         return np.divide(total_T, self.counts_T, out=np.full_like(total_T, np.nan), where=self.counts_T > 0)
 
     def shares(self, shares: Sequence[float]) -> Counts:
-        """Return how many units are these shares of those that each row has read, rounded up: [T, Q]."""
+        """Return the number of units for each share of the units that a row has read, rounded up: [T, Q]."""
         return np.array([[math.ceil(share * count) for share in shares] for count in self.counts_T.tolist()])
 
 
