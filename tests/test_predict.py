@@ -1,5 +1,6 @@
 """The predict program with a run of translation: one output line per input line, and the errors for invalid input."""
 
+import codecs
 import io
 import json
 import math
@@ -158,11 +159,15 @@ def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
     assert ended.stdout.decode("utf-8").count("\n") == 3
 
 
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 def test_what_is_not_utf8_is_named_and_shifts_nothing(
-    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mark: bytes,
+    run: seq2seq_lab.LoadedTranslation,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    good = [b"the king sleeps."] * 40
-    status, out, err = translated(monkeypatch, capsys, b"\n".join([*good, b"caf\xe9 x", b"more"]), run.folder)
+    data = mark + b"\n".join([*[b"the king sleeps."] * 40, b"caf\xe9 x", b"more"])
+    status, out, err = translated(monkeypatch, capsys, data, run.folder)
     assert (status, len(out), len(set(out))) == (2, 40, 1)
     assert err.startswith(
         "error: standard input, line 41: byte 4 is not UTF-8 (invalid continuation byte; convert"

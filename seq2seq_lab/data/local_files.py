@@ -10,7 +10,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from encodings.aliases import aliases
 from functools import partial
@@ -132,8 +132,9 @@ def read_lines(
             ):
                 size = path.stat().st_size
                 decode = _decode_as_written if as_written else decode_lines
-                lines = decode(stream, str(path), counts, encoding, remedy)
-                yield from progress(lines, f"Reading {path.name}", size, file.tell) if show else lines
+                # An unfinished decoder is closed before its stream.
+                with closing(decode(stream, str(path), counts, encoding, remedy)) as lines:
+                    yield from progress(lines, f"Reading {path.name}", size, file.tell) if show else lines
         except (EOFError, zlib.error, lzma.LZMAError) as error:
             raise UserError(f"{path} cannot be read to its end: {error}. {_REPLACE}.") from error
         except OSError as error:
@@ -148,7 +149,7 @@ def decode_lines(
     counts: Counter[str],
     encoding: str | None = None,
     remedy: str = CONVERT_REMEDY,
-) -> Iterator[tuple[str, str]]:
+) -> Generator[tuple[str, str], None, None]:
     """Yield the same as `read_lines` for the content of an open file."""
     for text, problem in _decode_as_written(stream, name, counts, encoding, remedy):
         yield compose(text, counts), problem
@@ -156,7 +157,7 @@ def decode_lines(
 
 def _decode_as_written(
     stream: BinaryIO, name: str, counts: Counter[str], encoding: str | None, remedy: str
-) -> Iterator[tuple[str, str]]:
+) -> Generator[tuple[str, str], None, None]:
     """Yield the same as `decode_lines`, but lines that are not in NFC as they are."""
     check_encoding(encoding)
     if not hasattr(stream, "peek"):
@@ -170,14 +171,14 @@ def _decode_as_written(
     elif encoding is None:
         _refuse_wide(start, name, remedy)
     encoding = codecs.lookup(encoding or "utf-8").name
+    if encoding == "utf-8-sig":
+        stream.read(len(mark))
+        encoding = "utf-8"
     narrow = "\n".encode(encoding) == b"\n"
     if narrow and start.count(b"\r") > 1 and b"\n" not in start:
         raise UserError(
             f"{name}: its lines end in carriage returns. Convert them, for example with `tr '\\r' '\\n'`."
         )
-    if encoding == "utf-8-sig":
-        stream.read(len(mark))
-        encoding = "utf-8"
     if not narrow:
         yield from _decode_wide(stream, name, counts, encoding, remedy)
         return

@@ -3,6 +3,7 @@
 import bz2
 import codecs
 import csv
+import gc
 import gzip
 import json
 import lzma
@@ -180,6 +181,7 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], bytes], dict[str, Any], s
     "an unknown encoding": ("a.tsv", b"", {"encoding": "utf-61"}, r"dataset\.encoding=utf-61 "),
     "no text encoding": ("a.tsv", b"", {"encoding": "base64"}, r"dataset\.encoding=base64 "),
     "ends of old Macs": ("a.tsv", TABLE.replace("\n", "\r").encode(), {}, "carriage returns"),
+    "ends of old Macs after a mark": ("a.tsv", TABLE.replace("\n", "\r").encode("utf-8-sig"), {}, "carriage returns"),
     "names": ("a.csv", frame(header=True), {}, r"line 1 .*'de', 'en'.*dataset\.columns=\[de,en\]"),
     "names in words": ("a.tsv", ("Source text\tTarget\n" + TABLE).encode(), {}, r"dataset\.columns=\["),
     "names of pandas": ("a.csv", frame(index=True, header=True), {}, r"dataset\.columns=\[de,en\]"),
@@ -245,6 +247,23 @@ def test_letters_whose_bytes_are_ends_of_lines_are_read(tmp_path: Path) -> None:
 def test_marks_of_joined_files_are_removed(tmp_path: Path) -> None:
     for encoding in ("utf-8-sig", "utf-16", "utf-32"):
         assert pairs(tmp_path / f"{encoding}.tsv", "a b\tc\n".encode(encoding) * 2) == [("a b", "c")] * 2
+
+
+def test_a_bad_line_of_a_file_with_a_mark_has_its_number_and_can_be_dropped(tmp_path: Path) -> None:
+    marked = codecs.BOM_UTF8 + TABLE.encode() + b"caf\xe9\tx\n"
+    with pytest.raises(UserError, match=rf"a\.tsv line {TABLE.count(chr(10)) + 1}: byte 4 is not UTF-8"):
+        pairs(tmp_path / "a.tsv", marked)
+    assert pairs(tmp_path / "a.tsv", marked, on_bad_pair="drop") == PAIRS
+
+
+@pytest.mark.parametrize("as_written", [False, True])
+def test_a_file_in_utf_16_that_is_not_read_to_its_end_is_closed(tmp_path: Path, as_written: bool) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\nb\n".encode("utf-16"))
+    lines = read_lines(path, Counter(), as_written=as_written)
+    assert next(lines) == ("a", "")
+    del lines
+    gc.collect()  # an error of a generator is a warning of pytest, and fails the test
 
 
 def test_a_text_with_the_letters_of_a_tar_archive_is_read(tmp_path: Path) -> None:
