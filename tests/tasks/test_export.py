@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,7 +52,10 @@ def sentences(count: int) -> list[str]:
 
 def translated_alone(folder: Path, data: bytes) -> list[str]:
     command = [sys.executable, "-c", ALONE, str(folder / "translate.py")]
-    ended = subprocess.run(command, input=data, capture_output=True, cwd=folder.parent, check=False)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}  # the program writes UTF-8 in every locale
+    ended = subprocess.run(
+        command, input=data, capture_output=True, cwd=folder.parent, check=False, env=environment
+    )
     assert ended.returncode == 0, ended.stderr.decode()
     return ended.stdout.decode().split("\n")[:-1]
 
@@ -126,6 +130,8 @@ def test_the_program_reads_lines_as_predict_does(tmp_path: Path) -> None:
     )
     assert same == [composed] * 3
     assert other != composed
+    translate = program(tmp_path / "folder")
+    assert translate("cafe\u0301") == translate("café") == composed
 
 
 def projected() -> Config:
