@@ -10,7 +10,7 @@ from typing import Literal
 from seq2seq_lab.data.hub import Table, hub_tables
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, LabelledFiles, PairCorpus, read_columns
 from seq2seq_lab.data.local_files import compose
-from seq2seq_lab.data.tables import HIDDEN, Format, Reader
+from seq2seq_lab.data.tables import HIDDEN, Format, Reader, columns_with_classes
 from seq2seq_lab.data.text import SPLITS, SplitName, find_problem
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
@@ -32,7 +32,8 @@ HUB_REMEDY = (
 class LabelledTexts(LabelledFiles):
     """Texts, or pairs of texts, with one label each.
 
-    Pairs with the label `-`, and examples with the label -1 in Parquet or from the hub, are left out and counted.
+    Pairs with the label `-`, and examples with the label -1 from the hub or in a Parquet file with names of the classes, are
+    left out and counted. White space at the ends of labels is removed.
 
     Args:
         train, validation, test: see `LabelledFiles`; None for that of the hub, if it has one.
@@ -129,13 +130,12 @@ class LabelledTexts(LabelledFiles):
     def examples(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, Example]]:
         """See `LabelledFiles.examples`."""
         left_out = {NO_LABEL} if self.corpus_type is PairCorpus else set[str]()
-        if isinstance(source, list) or (
-            self.format != "label_first" and self._reader.form("file", str(source)) == "parquet"
-        ):
+        if self._has_hidden(source):
             left_out.add(str(HIDDEN))
         labels, distinct, location = set[str](), set[int](), ""  # distinct: hashes of texts
         for location, values in self._rows(source, counts):
             *texts, label = values[: len(self.columns)]
+            label = label.strip()
             labels.add(label)
             if label in left_out:
                 counts["examples_without_label"] += 1
@@ -160,6 +160,14 @@ class LabelledTexts(LabelledFiles):
                 f"dataset.columns=[{first},{second}] gives {len(labels):,} different labels and {len(distinct):,} different "
                 f"texts, so the two are probably swapped. Set dataset.columns=[{second},{first}]."
             )
+
+    def _has_hidden(self, source: Path | list[Table]) -> bool:
+        """Return whether the label -1 means that the label is hidden: in data of the hub, and for indices of classes."""
+        if isinstance(source, list):
+            return True
+        if self.format == "label_first" or self._reader.form("file", str(source)) != "parquet":
+            return False
+        return str(self.columns[-1]) in columns_with_classes(source)
 
     def _rows(self, source: Path | list[Table], counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
         """Yield the location of each example, and its texts, its label and its group if it has one."""

@@ -1,5 +1,6 @@
 """Read examples from local files with several values each: columns of text, JSON and Parquet."""
 
+import contextlib
 import csv
 import itertools
 import logging
@@ -8,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seq2seq_lab.data.headers import check_columns, check_first_rows
 from seq2seq_lab.data.local_files import compose, list_folder, plain_suffix, read_lines
@@ -16,6 +17,9 @@ from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.text import find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import parse_json
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
 Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
@@ -427,17 +431,32 @@ def parquet_rows(path: Path, show: bool = True) -> Rows:
 
     Indices of classes, which the library `datasets` describes in the file, are replaced by the names of the classes.
     """
+    with _open_parquet(path) as file:
+        names = _class_names(file.schema_arrow.metadata or {})
+        total = file.metadata.num_rows
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_BATCH))
+        for index, row in enumerate(progress(rows, f"Reading {path.name}", total) if show else rows, start=1):
+            yield f"{path} row {index}", with_class_names(row, names), ""
+
+
+def columns_with_classes(path: Path) -> set[str]:
+    """Return the columns of a Parquet file that have indices of classes, which the library `datasets` describes in it.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    with _open_parquet(path) as file:
+        return {*_class_names(file.schema_arrow.metadata or {})}
+
+
+@contextlib.contextmanager
+def _open_parquet(path: Path) -> "Iterator[ParquetFile]":
+    """Open a Parquet file. Raises `UserError` if it cannot be opened or read."""
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            names = _class_names(file.schema_arrow.metadata or {})
-            total = file.metadata.num_rows
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_BATCH))
-            for index, row in enumerate(
-                progress(rows, f"Reading {path.name}", total) if show else rows, start=1
-            ):
-                yield f"{path} row {index}", with_class_names(row, names), ""
+            yield file
     except (OSError, ArrowException) as error:
         raise UserError(
             f"{path} cannot be read as Parquet: {error}. Replace the file with a complete copy."

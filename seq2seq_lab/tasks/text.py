@@ -96,8 +96,8 @@ class Vocabulary:
             if label not in indices:
                 more = len(self.classes) - MOST_LISTED
                 raise UserError(
-                    f"label={label} of the split {split} is not a class of the model. Classes: "
-                    f"{', '.join(self.classes[:MOST_LISTED])}{f' and {more:,} more' if more > 0 else ''}. "
+                    f"label={label!r} of the split {split} is not a class of the model. Classes: "
+                    f"{', '.join(map(repr, self.classes[:MOST_LISTED]))}{f' and {more:,} more' if more > 0 else ''}. "
                     f"Remove these texts, or add some to the training split. If these are not the classes, choose "
                     f"another column of the data."
                 )

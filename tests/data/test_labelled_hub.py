@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from data.test_labelled_texts import texts
 
@@ -149,6 +150,14 @@ def test_hidden_labels_without_names(tmp_path: Path) -> None:
     assert rows_of(corpus, "train") == [("train", "1")]
     assert rows_of(corpus, "test") == [("train", "1"), ("train", "-1")]  # in a file of yours, -1 is a label
     assert corpus.counts["examples_without_label"] == 1
+
+
+def test_a_parquet_file_without_names_of_classes_has_no_hidden_labels(tmp_path: Path) -> None:
+    path = tmp_path / "own.parquet"
+    pandas.DataFrame({"text": ["bad", "so so", "good"], "label": [-1, 0, 1]}).to_parquet(path)
+    corpus = load(None, columns=("text", "label"), **dict.fromkeys(SENTENCES, str(path)))
+    assert rows_of(corpus, "train") == [("bad", "-1"), ("so so", "0"), ("good", "1")]
+    assert "examples_without_label" not in corpus.counts
 
 
 def test_a_damaged_file_of_the_hub_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

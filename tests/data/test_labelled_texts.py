@@ -64,6 +64,13 @@ def test_the_formats(name: str, content: str, changes: dict[str, Any], tmp_path:
     assert rows_of(tmp_path, name, content, **changes) == expected
 
 
+def test_white_space_at_the_ends_of_a_label_is_removed(tmp_path: Path) -> None:
+    content = "text,label\n a film ,neg\nb,neg \nc, neg\n"
+    assert rows_of(tmp_path, "a.csv", content) == [(" a film ", "neg"), ("b", "neg"), ("c", "neg")]
+    pairs = "sentence1,sentence2,label\na,b,x\nc,d,- \n"
+    assert rows_of(tmp_path, "b.csv", pairs, columns=PAIR) == [("a\tb", "x")]
+
+
 def test_swapped_columns_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("".join(f"{'pos' if i % 2 else 'neg'},film {i}\n" for i in range(40)))

@@ -372,8 +372,8 @@ def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> N
 def test_an_unknown_label_is_named_with_some_of_many_classes(run: Path) -> None:
     tokenizer = Vocabulary.load(run / "tokenizer", "source", with_classes=True).tokenizer
     vocabulary = Vocabulary(tokenizer, "source", [f"class{i}" for i in range(1_020)])
-    with pytest.raises(UserError, match=r"label=x of the split val .*, class19 and 1,000 more\."):
-        vocabulary.class_indices(["class3", "x"], "val")
+    with pytest.raises(UserError, match=r"label='x ' of the split val .*, 'class19' and 1,000 more\."):
+        vocabulary.class_indices(["class3", "x "], "val")
 
 
 def test_the_comparison_computes_every_metric() -> None:
