@@ -12,7 +12,7 @@ from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Rows, value_of
-from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, new_counts, split_by_hash
+from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, larger_shares, new_counts, split_by_hash
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -100,12 +100,14 @@ Example = tuple[str, str, frozenset[int] | None]
 def collect_labelled(
     language: str,
     examples: Iterable[tuple[SplitName, Example]],
+    shares: Mapping[str, float],
     counts: Mapping[str, int] | None = None,
     kind: type[Kind] = LabelledCorpus,  # type: ignore[assignment]
 ) -> Kind:
     """Return the corpus of examples, given with the names of their splits.
 
     Args:
+        shares: of the splits that are taken from the training data, for the error.
         kind: the type of the corpus.
         counts: see `LabelledCorpus`; complete when the examples have been read.
 
@@ -117,9 +119,10 @@ def collect_labelled(
         parts[split].append(example)
     if empty := [split for split, part in parts.items() if not part.texts]:
         texts = sum(len(part.texts) for part in parts.values())
+        better = larger_shares({name: share for name, share in shares.items() if name in empty}, 0.2)
         raise UserError(
-            f"No texts for {', '.join(empty)}: the data set has {texts:,} in all. Give it more, or increase the shares, for "
-            f"example dataset.validation_share=0.2 dataset.test_share=0.2."
+            f"No texts for {', '.join(empty)}: the data set has {texts:,} in all. Give it more"
+            f"{f', or increase the shares, for example {better}' if better else ''}."
         )
     train, validation, test = (parts[split].build() for split in SPLITS)
     return kind(language, train, validation, test, dict(counts or {}))
@@ -128,11 +131,12 @@ def collect_labelled(
 def collect_counted(
     language: str,
     examples: Iterable[tuple[SplitName, Example]],
+    shares: Mapping[str, float],
     counts: Counter[str],
     kind: type[Kind] = LabelledCorpus,  # type: ignore[assignment]
 ) -> Kind:
     """As `collect_labelled`, with the counts of `count_repeats` for texts and labels."""
-    corpus = collect_labelled(language, examples, kind=kind)
+    corpus = collect_labelled(language, examples, shares, kind=kind)
     train, *held_out = (ParallelText(split.texts, split.labels) for split in corpus.splits.values())
     count_repeats(train, held_out, counts)
     return replace(corpus, counts=dict(counts))
@@ -165,7 +169,13 @@ class LabelledFiles(ABC):
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        check_shares(self.validation_share, self.test_share)
+        given = [name for name in SPLITS if getattr(self, name) is not None]
+        check_shares(self.validation_share, self.test_share, given)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of validation and test."""
+        return {"validation": self.validation_share, "test": self.test_share}
 
     @abstractmethod
     def examples(self, source: Any, counts: Counter[str]) -> Iterable[tuple[str, Example]]:
@@ -185,7 +195,8 @@ class LabelledFiles(ABC):
             UserError: a file does not exist, a split has no example, or as `examples`.
         """
         counts = new_counts()
-        return collect_counted(self.language, self._split_examples(counts, others or {}), counts, kind)
+        examples = self._split_examples(counts, others or {})
+        return collect_counted(self.language, examples, self.shares, counts, kind)
 
     def _split_examples(
         self, counts: Counter[str], others: Mapping[SplitName, object]
@@ -193,14 +204,15 @@ class LabelledFiles(ABC):
         """Yield the examples of files, and of other sources, with the names of their splits."""
         files = {name: file for name in SPLITS if (file := getattr(self, name)) is not None}
         sources = {**others, **{name: find_file(f"dataset.{name}", file) for name, file in files.items()}}
-        shares = (
-            0.0 if "validation" in sources else self.validation_share,
-            0.0 if "test" in sources else self.test_share,
-        )
+        shares = [0.0 if name in sources else share for name, share in self.shares.items()]
         for name in SPLITS:
             if name in sources:
+                found = False
                 for group, example in self.examples(sources[name], counts):
+                    found = True
                     yield (split_by_hash(group, *shares) if name == "train" else name), example
+                if name in files and not found:
+                    raise UserError(f"dataset.{name}={files[name]} has no example. Give another file.")
 
 
 def refuse_without_train(dataset: LabelledFiles) -> None:

@@ -61,15 +61,16 @@ class Monolingual:
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        text.check_shares(self.validation_share, self.test_share)
+        files = [name for name in ("validation", "test") if isinstance(getattr(self, name), str)]
+        text.check_shares(self.validation_share, self.test_share, files)
         if self.path is None and self.language not in SIDES:
             raise UserError(
                 f"dataset.language={self.language} is not a language of the grammar. Values: {', '.join(SIDES)}; or "
                 f"give a text, dataset.path=FILE."
             )
-        for name in ("validation", "test"):
-            if self.path is None and isinstance(value := getattr(self, name), str):
-                raise UserError(f"dataset.{name}={value} needs dataset.path=FILE. Set it too.")
+        for name in files:
+            if self.path is None:
+                raise UserError(f"dataset.{name}={getattr(self, name)} needs dataset.path=FILE. Set it too.")
 
     def load(self) -> SentenceCorpus:
         """Read or generate the sentences. Raises `UserError` if the file cannot be used."""
@@ -113,7 +114,7 @@ class Monolingual:
                 f"dataset.path={path} has {len(lines)} lines with text, which gives {sizes}. Add lines, or increase "
                 f"dataset.validation_share and dataset.test_share."
             )
-        text.warn_of_small_splits(cut, len(lines))
+        text.warn_of_small_splits(cut, len(lines), shares)
         parts, end = {"train": Sentences(lines[:train], documents=documents[:train])}, train
         for name, file in files.items():
             if name in cut:

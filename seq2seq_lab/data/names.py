@@ -116,8 +116,9 @@ class Names:
         examples = (
             self._generated() if self.path is None else self._read(Path(self.path).expanduser(), counts)
         )
-        shares = self.validation_share, self.test_share
-        return collect_labelled("und", ((split_by_hash(one[0], *shares), one) for one in examples), counts)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        split = ((split_by_hash(one[0], *shares.values()), one) for one in examples)
+        return collect_labelled("und", split, shares, counts)
 
     def _generated(self) -> Iterator[Example]:
         for language, spelling in LANGUAGES.items():

@@ -91,7 +91,9 @@ class Parallel:
                 )
             if min(map(int, self.columns)) < 1:
                 raise UserError(f"dataset.columns={self.columns}: column numbers start from 1.")
-        text.check_shares(self.validation_share, self.test_share)
+        if self.train or self.hub:
+            given = {key.partition(".")[0] for key in self._files()}
+            text.check_shares(self.validation_share, self.test_share, given)
 
     def _files(self) -> dict[str, Files]:
         """Return the given files by their key below `dataset`."""
@@ -127,6 +129,11 @@ class Parallel:
                     )
             return "lines"
         return self._reader.form(f"dataset.{key}", files)
+
+    @property
+    def _shares(self) -> dict[str, float]:
+        """The shares of validation and test."""
+        return {"validation": self.validation_share, "test": self.test_share}
 
     @property
     def _reader(self) -> Reader:
@@ -167,7 +174,7 @@ class Parallel:
             )
         if cut and texts["train"]:
             sizes = {name: len(texts[name]) for name in sorted(cut, reverse=True)}
-            text.warn_of_small_splits(sizes, len(texts["train"]) + sum(sizes.values()))
+            text.warn_of_small_splits(sizes, len(texts["train"]) + sum(sizes.values()), self._shares)
         names = {key.removeprefix("test."): key for key in streams if key != "train"}
         reader = AlignmentReader(base=self.alignment_base, is_reversed=self.alignments_reversed)
         held_out = {name: texts[key] for name, key in names.items()}
@@ -218,9 +225,8 @@ class Parallel:
     def _check_filled(self, texts: Mapping[str, ParallelText], cut: set[str]) -> None:
         for key, part in texts.items():
             if not part and key in cut:
-                raise text.empty_split_error(
-                    key, texts.values(), f"give dataset.{key}=FILE or more training pairs"
-                )
+                remedy = f"give dataset.{key}=FILE or more training pairs"
+                raise text.empty_split_error([key], texts.values(), self._shares, remedy)
             if not part:
                 origin = (
                     f"dataset.{key}={file}" if (file := self._files().get(key)) else f"dataset.hub={self.hub}"

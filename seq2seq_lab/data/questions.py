@@ -117,7 +117,7 @@ class Questions(LabelledFiles):
     def load(self) -> QuestionCorpus:
         """Read or generate the questions. Raises `UserError` for files that cannot be used."""
         if self.train is None:
-            return collect_labelled("en", self._generated(), kind=QuestionCorpus)
+            return collect_labelled("en", self._generated(), self.shares, kind=QuestionCorpus)
         return self.read(QuestionCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:

@@ -91,9 +91,9 @@ class SentencePairs:
 
     def load(self) -> PairCorpus:
         """Generate the pairs. Raises `UserError` if a split has no pair."""
-        shares = self.validation_share, self.test_share
-        examples = ((split_by_hash(one[0], *shares), one) for one in self._generated())
-        return collect_labelled("en", examples, kind=PairCorpus)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        examples = ((split_by_hash(one[0], *shares.values()), one) for one in self._generated())
+        return collect_labelled("en", examples, shares, kind=PairCorpus)
 
     def _generated(self) -> Iterator[Example]:
         random, found = Random(self.seed), set[str]()

@@ -118,12 +118,12 @@ class Sentiment:
     def load(self) -> LabelledCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
         if self.path is None:
-            shares = self.validation_share, self.test_share
-            return collect_labelled(
-                "en", ((split_by_hash(one[0], *shares), one) for one in self._generated())
-            )
+            shares = {"validation": self.validation_share, "test": self.test_share}
+            examples = ((split_by_hash(one[0], *shares.values()), one) for one in self._generated())
+            return collect_labelled("en", examples, shares)
         counts, folder = new_counts(), Path(self.path).expanduser()
-        return collect_counted("en", self._read(folder, counts), counts)
+        shares = {"validation": self.validation_share}
+        return collect_counted("en", self._read(folder, counts), shares, counts)
 
     def _read(self, folder: Path, counts: Counter[str]) -> Iterator[tuple[SplitName, Example]]:
         for name in ("train.tsv", "dev.tsv"):

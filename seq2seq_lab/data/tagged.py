@@ -70,7 +70,7 @@ class Tagged(LabelledFiles):
     def load(self) -> TaggedCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
         if self.train is None:
-            return collect_labelled("fr", self._generated(), kind=TaggedCorpus)
+            return collect_labelled("fr", self._generated(), self.shares, kind=TaggedCorpus)
         return self.read(TaggedCorpus)
 
     def _generated(self) -> Iterator[tuple[SplitName, Example]]:

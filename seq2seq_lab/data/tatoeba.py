@@ -58,13 +58,14 @@ class Tatoeba:
             lambda english: text.split_by_hash(english, self.validation_share, self.test_share),
             self.limit,
         )
+        shares = {"validation": self.validation_share, "test": self.test_share}
         if empty := [name for name, split in splits.items() if not split]:
             remedy = f"use a larger file than {file} or a larger dataset.max_tokens"
-            raise text.empty_split_error(" and ".join(empty), splits.values(), remedy)
+            raise text.empty_split_error(empty, splits.values(), shares, remedy)
         sizes = {name: len(split) for name, split in splits.items()}
         total = sum(sizes.values())
         del sizes["train"]
-        text.warn_of_small_splits({str(name): size for name, size in sizes.items()}, total)
+        text.warn_of_small_splits({str(name): size for name, size in sizes.items()}, total, shares)
         train, validation, test = (
             split if self.source == "en" else ParallelText(split.target, split.source)
             for split in splits.values()

@@ -6,7 +6,7 @@ import math
 import reprlib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -180,40 +180,69 @@ def split_by_hash(text: str, validation_share: float, test_share: float) -> Spli
     return "test" if place < validation_share + test_share else "train"
 
 
-def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserError:
-    """Return the error for a split that no sentence was selected for; `remedy` is an alternative to larger shares."""
+def empty_split_error(
+    empty: Sequence[str], texts: Iterable[ParallelText], shares: Mapping[str, float], remedy: str
+) -> UserError:
+    """Return the error for splits that no sentence was selected for.
+
+    Args:
+        empty: the names of the splits.
+        shares: of validation and test.
+        remedy: an alternative to larger shares.
+    """
+    better = larger_shares({name: share for name, share in shares.items() if name in empty}, 0.1)
+    action = f"set larger shares, for example {better}, or {remedy}" if better else remedy
     return UserError(
-        f"No pairs for {empty}: none of the {sum(map(len, texts)):,} pairs is in its share, which a hash of the sentence "
-        "selects. Set larger shares, for example dataset.validation_share=0.1 dataset.test_share=0.1, or "
-        f"{remedy}."
+        f"No pairs for {' and '.join(empty)}: none of the {sum(map(len, texts)):,} pairs is in its share, which a hash of "
+        f"the sentence selects. {action[0].upper()}{action[1:]}."
     )
 
 
-def warn_of_small_splits(sizes: Mapping[str, int], total: int) -> None:
+def larger_shares(shares: Mapping[str, float], better: float) -> str:
+    """Return settings that increase these shares of splits; empty if all of them are as large as the better share."""
+    return " ".join(f"dataset.{name}_share={better:g}" for name, share in shares.items() if share < better)
+
+
+def warn_of_small_splits(sizes: Mapping[str, int], total: int, shares: Mapping[str, float]) -> None:
     """Log a warning for splits that were taken from the training data and are too small for scores, with better shares.
 
     Args:
         sizes: the number of examples of each split that was taken.
         total: the number of examples that they were taken from.
+        shares: of validation and test.
     """
-    if not sizes or min(sizes.values()) >= FEW_EXAMPLES:
+    small = {name: size for name, size in sizes.items() if size < FEW_EXAMPLES}
+    if not small:
         return
     share = max(0.01, min(0.2, math.ceil(100 * FEW_EXAMPLES / total) / 100))
+    better = larger_shares({name: shares[name] for name in small}, share)
     logger.warning(
-        "%s of %s examples: scores of so few examples are unreliable, and the best checkpoint is chosen by them. Set larger "
-        "shares, for example %s, or give more data.",
-        ", ".join(f"{name} has {size}" for name, size in sizes.items()),
+        "%s of %s examples: scores of so few examples are unreliable%s. %s.",
+        ", ".join(f"{name} has {size}" for name, size in small.items()),
         f"{total:,}",
-        " ".join(f"dataset.{name}_share={share:g}" for name in sizes),
+        ", and the best checkpoint is chosen by those of validation" if "validation" in small else "",
+        f"Set larger shares, for example {better}, or give more data" if better else "Give more data",
     )
 
 
-def check_shares(validation_share: float, test_share: float) -> None:
-    """Raise `UserError` for shares that leave no room for validation, test or train."""
-    if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
+def check_shares(validation_share: float, test_share: float, given: Collection[str] = ()) -> None:
+    """Raise `UserError` for shares that leave no room for validation, test or train.
+
+    Args:
+        given: the splits that are not taken from the training data, so that their shares may be 0.
+    """
+    shares = {"validation": validation_share, "test": test_share}
+    taken = [name for name in shares if name not in given]
+    for name in taken:
+        if not shares[name] > 0:
+            raise UserError(
+                f"dataset.{name}_share={shares[name]} must be above 0, because a {name} set is required. Set for example "
+                f"dataset.{name}_share=0.1."
+            )
+    if taken and not sum(shares.values()) < 1:
         raise UserError(
-            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: both must be above 0, and "
-            "their sum below 1."
+            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: their sum must be below 1. Set "
+            f"smaller shares."
         )
 
 

@@ -181,7 +181,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_an_empty_split_is_refused() -> None:
     with pytest.raises(UserError, match="test"):
-        collect_labelled("en", [("train", ("a", "b", None)), ("validation", ("c", "b", None))])
+        collect_labelled("en", [("train", ("a", "b", None)), ("validation", ("c", "b", None))], {})
 
 
 def test_a_corpus_of_another_type_is_refused() -> None:

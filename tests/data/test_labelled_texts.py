@@ -243,7 +243,25 @@ def test_texts_of_two_files_are_counted_as_leaks(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("content", ["", "text,label\n"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_file_without_examples_is_named(split: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text(content, "utf-8")
+    (tmp_path / "full.csv").write_text("text,label\nthe cat sleeps,a\n", "utf-8")
+    files = {"train": str(tmp_path / "full.csv"), split: str(tmp_path / "empty.csv")}
+    with pytest.raises(UserError, match=rf"dataset\.{split}=.*empty\.csv has no example"):
+        texts(**files).load()
+
+
 def test_too_few_texts_are_counted_in_the_message(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text,label\nthe cat sleeps,a\n", "utf-8")
-    with pytest.raises(UserError, match=r"No texts for .*: the data set has 1 in all\."):
+    with pytest.raises(UserError, match=r"No texts for .*: the data set has 1 in all\. Give it more\.$"):
         texts(train=str(tmp_path / "one.csv")).load()
+    with pytest.raises(UserError, match=r"for example dataset\.test_share=0\.2\.$"):
+        texts(train=str(tmp_path / "one.csv"), test_share=0.1).load()
+
+
+def test_the_shares_of_given_splits_have_no_effect(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("text,label\nthe cat sleeps,a\n", "utf-8")
+    files = dict.fromkeys(("train", "validation", "test"), str(tmp_path / "one.csv"))
+    assert len(texts(**files, validation_share=0, test_share=0).load().train) == 1

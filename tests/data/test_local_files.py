@@ -358,8 +358,19 @@ def test_small_splits_are_reported_with_a_better_share(
     path.write_text("".join(f"Satz {n}\tsentence {n}\n" for n in range(400)), "utf-8")
     dataset(path, validation=None, test=None).load()
     assert "dataset.validation_share=0.13 dataset.test_share=0.13" in caplog.text
+    assert "best checkpoint" in caplog.text
     caplog.clear()
     dataset(path, validation=None, test=None, validation_share=0.2, test_share=0.2).load()
+    assert "share" not in caplog.text
+    dataset(path, validation=None, test=None, validation_share=0.2, test_share=0.01).load()
+    (message,) = caplog.messages
+    assert message.startswith("test has ")
+    assert "example dataset.test_share=0.13, or" in message
+    assert "best checkpoint" not in message
+    caplog.clear()
+    path.write_text("".join(f"Satz {n}\tsentence {n}\n" for n in range(100)), "utf-8")
+    dataset(path, validation=None, test=None, validation_share=0.2, test_share=0.2).load()
+    assert "Give more data" in caplog.text
     assert "share" not in caplog.text
 
 

@@ -393,7 +393,13 @@ def test_only_test_sets_are_a_corpus_without_training_pairs(tmp_path, held_out):
         ({"hub": "a/b", "columns": [1, 2]}, r"dataset\.columns=\[1, 2\]: .*dataset\.hub "),
         ({"train": "a.tsv", "format": "tvs"}, r"dataset\.format=tvs .*Did you mean 'tsv'\?"),
         ({"train": "a.tsv", "on_leak": "error"}, r"dataset\.on_leak=error is not allowed.*keep, drop"),
-        ({"train": "a.tsv", "validation_share": 0}, r"dataset\.validation_share=0"),
+        ({"train": "a.tsv", "validation_share": 0}, r"dataset\.validation_share=0 must be above 0"),
+        ({"train": "a.tsv", "test": "b.tsv", "validation_share": 0}, r"dataset\.validation_share=0 must"),
+        ({"train": "a.tsv", "validation": "b.tsv", "test_share": 0}, r"^dataset\.test_share=0 .*a test set"),
+        (
+            {"train": "a.tsv", "validation_share": 0.5, "test_share": 0.5},
+            r"dataset\.test_share=0\.5: their sum",
+        ),
         ({"train": "a.tsv", "limit": 0}, r"dataset\.limit=0"),
         ({"train": "a.tsv", "max_tokens": 0}, r"dataset\.max_tokens=0"),
     ],
@@ -458,6 +464,13 @@ def test_only_missing_splits_are_cut_and_a_pair_keeps_its_split(tmp_path):
     }
     assert only_validation.validation == cut.validation
     assert len(parallel(**shares, validation=own, test=own).load().train) == 2000
+    without = {
+        "train": train,
+        "validation_share": 0,
+        "test_share": 0,
+    }  # the shares of given splits have no effect
+    assert len(parallel(**without, validation=own, test={"one": own}).load().train) == 2000
+    assert parallel(**without | {"validation_share": 0.1}, test=own).load().validation == cut.validation
 
 
 def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
@@ -466,6 +479,11 @@ def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
         UserError, match=r"No pairs for validation: .*dataset\.validation_share=.*dataset\.validation=FILE"
     ):
         parallel(train=train).load()
+    with pytest.raises(
+        UserError, match=r"No pairs for validation: .*Give dataset\.validation=FILE"
+    ) as caught:
+        parallel(train=write(tmp_path / "one.tsv", "a\tb\n"), validation_share=0.2, test_share=0.2).load()
+    assert "share=" not in str(caught.value)  # they are large
     with pytest.raises(UserError, match=r"dataset\.validation=.*v\.tsv.*dataset\.max_tokens=1"):
         parallel(
             train=train, max_tokens=1, validation=write(tmp_path / "v.tsv", "a b\tc\n"), test=train

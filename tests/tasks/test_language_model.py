@@ -629,7 +629,7 @@ def test_validation_and_test_can_be_files(tmp_path: Path) -> None:
     ]
     assert list(corpus.train.documents or ()) == [0, 1, 2, 3]
     assert corpus.counts["blank_lines"] == 7
-    one = text_file(path, test=str(tmp_path / "test"), validation_share=0.25).load()
+    one = text_file(path, test=str(tmp_path / "test"), validation_share=0.25, test_share=0).load()
     assert [len(split.lines) for split in one.splits.values()] == [3, 1, 1]
     (tmp_path / "test").write_text("\n")
     with pytest.raises(UserError, match=r"dataset\.test=.* has no line with text"):
