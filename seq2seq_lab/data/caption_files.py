@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from seq2seq_lab.data.local_files import compose, plain_suffix, read_lines
 from seq2seq_lab.data.tables import Reader
-from seq2seq_lab.data.text import SPLITS, find_problem
+from seq2seq_lab.data.text import SPLITS, find_problem, malformed
 from seq2seq_lab.errors import UserError
 
 TABLE_FORM = f"Write three columns separated by tabs: {', '.join(SPLITS)}; the file of the image; a caption."
@@ -49,7 +49,7 @@ def _read_table(path: Path, encoding: str | None, counts: Counter[str]) -> Itera
     lines = read_lines(path, counts, encoding=encoding)
     for line_number, (line, problem) in enumerate(lines, start=1):
         row = line.split("\t")
-        form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
+        form = "" if len(row) == 3 and row[0] in SPLITS else malformed(line, "of this form")
         if reason := problem or form or find_problem(row[2]):
             raise UserError(f"{path} line {line_number}: {reason}. {TABLE_FORM}")
         yield CaptionRow(row[0], row[1], row[2], f"{path} line {line_number}")

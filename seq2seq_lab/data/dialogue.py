@@ -14,7 +14,7 @@ from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
-from seq2seq_lab.data.text import SPLITS, OnBadPair, find_problem, new_counts, usable
+from seq2seq_lab.data.text import EMPTY_LINE, SPLITS, OnBadPair, find_problem, new_counts, usable
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import parse_json
@@ -263,6 +263,7 @@ def read_dialogues(
         encoding: see `read_lines`.
     """
     for line_number, (line, problem) in enumerate(read_lines(path, counts, encoding=encoding), start=1):
+        problem = problem or ("" if line.strip() else EMPTY_LINE)
         try:
             turns = parse(line, counts) if not problem else []
         except (ValueError, RecursionError) as error:

@@ -12,7 +12,15 @@ from seq2seq_lab.data.headers import check_columns
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.tables import Rows, value_of
-from seq2seq_lab.data.text import SPLITS, SplitName, check_shares, larger_shares, new_counts, split_by_hash
+from seq2seq_lab.data.text import (
+    EMPTY_LINE,
+    SPLITS,
+    SplitName,
+    check_shares,
+    larger_shares,
+    new_counts,
+    split_by_hash,
+)
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 
@@ -248,6 +256,8 @@ def read_columns(rows: Rows, columns: Sequence[str | int], remedy: str) -> Itera
                 check_columns(location, [*map(str, columns)], cells, remedy)
                 wanted, width = [cells.index(str(column)) for column in columns], len(cells)
                 continue
+            if len(cells) == 1 and not cells[0].strip():
+                raise UserError(f"{location}: {EMPTY_LINE}. Remove it.")
             width = width or len(cells)
             if len(cells) != width or max(wanted) >= width:
                 raise UserError(

@@ -11,7 +11,7 @@ from seq2seq_lab.data.hub import Table, hub_tables
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, LabelledFiles, PairCorpus, read_columns
 from seq2seq_lab.data.local_files import compose
 from seq2seq_lab.data.tables import HIDDEN, Format, Reader, columns_with_classes
-from seq2seq_lab.data.text import SPLITS, SplitName, find_problem
+from seq2seq_lab.data.text import SPLITS, SplitName, find_problem, malformed
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 
@@ -186,7 +186,7 @@ def _labels_first(path: Path, reader: Reader, counts: Counter[str]) -> Iterator[
         location = f"{path} line {line_number}"
         label, *text = line.split(maxsplit=1)[:2] or [""]
         several = text and label.startswith(PREFIX) and text[0].startswith(PREFIX)
-        form = "" if text else f"{line!r:.80} is not a label, a space and a text"
+        form = "" if text else malformed(line, "a label, a space and a text")
         if wrong := problem or form or ("the text has several labels" if several else ""):
             raise UserError(f"{location}: {wrong}. Correct or remove the line.")
         yield location, [text[0].rstrip(), label.removeprefix(PREFIX)]

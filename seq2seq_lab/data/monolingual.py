@@ -134,7 +134,7 @@ class Monolingual:
         lines, documents, document = LinesBuilder(), array("q"), 0
         counts["blank_lines"] += 0
         for line, problem in Reader(encoding=self.encoding).column(find_file(key, path), self.column, counts):
-            if problem.endswith(text.EMPTY):
+            if problem.endswith((text.EMPTY, text.EMPTY_LINE)):
                 counts["blank_lines"] += 1
                 document += 1
             elif problem:

@@ -11,7 +11,7 @@ from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_counted, collect_labelled
 from seq2seq_lab.data.licences import GENERATED
 from seq2seq_lab.data.local_files import check_encoding, compose, find_packed, list_folder, read_lines
-from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
+from seq2seq_lab.data.text import SplitName, check_shares, find_problem, malformed, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError
 
 POSITIVE = [
@@ -177,7 +177,7 @@ def read_sst2(path: Path, encoding: str | None, counts: Counter[str]) -> Iterato
         text, _, label = line.rpartition("\t")
         if line_number == 1 and (text, label) == HEADER:
             continue
-        form = "" if label in LABELS else f"{line!r} is not a sentence, a tab and 0 or 1"
+        form = "" if label in LABELS else malformed(line, "a sentence, a tab and 0 or 1")
         if reason := problem or form or find_problem(text):
             raise UserError(
                 f"{path} line {line_number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from seq2seq_lab.data.headers import check_columns, check_first_rows
 from seq2seq_lab.data.local_files import compose, list_folder, plain_suffix, read_lines
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import find_problem
+from seq2seq_lab.data.text import EMPTY_LINE, find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import parse_json
 
@@ -397,7 +397,7 @@ def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
                 return
     for line_number, (text, wrong) in enumerate(itertools.chain(start, lines), start=1):
         row = None
-        if not (wrong := wrong or find_problem(text)):
+        if not (wrong := wrong or (find_problem(text) if text.strip() else EMPTY_LINE)):
             row, wrong = _parsed(text)
         yield f"{path} line {line_number}", *((cast(Cells, {}), wrong) if wrong else _object(row))
 

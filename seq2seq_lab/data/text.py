@@ -25,6 +25,7 @@ Item = TypeVar("Item")
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 EMPTY = "the sentence is empty"
+EMPTY_LINE = "the line is empty"
 FEW_EXAMPLES = 50
 """A held-out split with fewer examples is too small for scores."""
 _DROPS_IN_DETAIL = 3  # bad pairs that the console shows
@@ -113,6 +114,11 @@ def find_problem(value: object) -> str:
         return f"character {error.start + 1} is half a surrogate pair"
     visible = any(not letter.isspace() and unicodedata.category(letter) != "Cf" for letter in value)
     return "" if visible else EMPTY
+
+
+def malformed(line: str, form: str) -> str:
+    """Return what is wrong with a line that is not in the right form."""
+    return f"{line!r:.80} is not {form}" if line.strip() else EMPTY_LINE
 
 
 def usable_pairs(

@@ -121,6 +121,8 @@ def test_a_response_with_an_unusable_turn_is_refused_or_dropped(tmp_path: Path) 
     ]
     with pytest.raises(UserError, match=r"train\.jsonl line 1: turn 3, .*dataset\.on_bad_pair=drop"):
         read(tmp_path, lines)
+    with pytest.raises(UserError, match=r"train\.jsonl line 2: the line is empty"):
+        read(tmp_path, ['["a", "b"]', ""])
     corpus = read(tmp_path, lines, on_bad_pair="drop", turns=1)
     assert pairs_of(corpus.train) == [("a", "b"), ("d", "e"), ("g", "h")]
     assert corpus.counts["dropped_pairs"] == 5

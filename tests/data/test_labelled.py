@@ -166,7 +166,7 @@ def test_what_is_changed_and_repeated_in_files_of_sst2_is_counted(tmp_path: Path
     assert corpus.counts["leaked_pairs"] + ("caf\u00e9" in corpus.validation.texts) == 1
 
 
-@pytest.mark.parametrize("line", ["no label", "a film\t2", "\t1", "\u200b\t1", "a\0b\t1", "a\rb\t1"])
+@pytest.mark.parametrize("line", ["", "no label", "a film\t2", "\t1", "\u200b\t1", "a\0b\t1", "a\rb\t1"])
 def test_a_line_of_another_format_is_refused(tmp_path: Path, line: str) -> None:
     write_sst2(tmp_path, "train.tsv", ["a film\t1", line])
     write_sst2(tmp_path, "dev.tsv", ["fine\t1"])

@@ -153,6 +153,9 @@ def test_pairs_by_numbers_of_columns_and_with_whole_numbers_as_labels(tmp_path: 
         ("a.tsv", "text\tlabel\n \tb\n", {}, "line 2: "),
         ("a.csv", "text,label\na,b\na,b,c\n", {}, "line 3: 3 columns instead of 2"),
         ("a.csv", "text,label\na,b\na\n", {}, "line 3: 1 columns instead of 2"),
+        ("a.csv", "text,label\na,b\n\n", {}, "line 3: the line is empty"),
+        ("a.csv", "a,b\n \n", {"columns": (1, 2)}, "line 2: the line is empty"),
+        ("a.jsonl", '{"text": "a", "label": "x"}\n\n', {}, "line 2: the line is empty"),
         ("a.csv", "text,label\na,b\na,\n", {}, "line 3: the sentence is empty"),
         ("a.csv", 'text,label\na,b\n"a,b\nc,d\n', {}, "line 3: a quoted cell is not closed"),
         ("a.csv", 'text,label\na,b\n"a"b,c\n', {}, r"line 3: not RFC 4180"),
@@ -171,7 +174,7 @@ def test_pairs_by_numbers_of_columns_and_with_whole_numbers_as_labels(tmp_path: 
         ("a.jsonl", '{"text": "a", "label": null}\n', {}, "line 1: label=None"),
         ("a.jsonl", '{"text": "a", "label": "x"}\n', {"group": "id"}, "line 1 has no column id"),
         ("a.txt", "x a\nalone\n", {"format": "label_first"}, "line 2: 'alone'"),
-        ("a.txt", "x a\n\n", {"format": "label_first"}, "line 2: "),
+        ("a.txt", "x a\n\n", {"format": "label_first"}, "line 2: the line is empty"),
         ("a.txt", "__label__x __label__y a\n", {"format": "label_first"}, "line 1: .*several labels"),
     ],
 )

@@ -206,7 +206,7 @@ BAD = {
         "lines 2 to 6: a quoted cell contains a line br",
     ),
     "text after a quoted cell": (".csv", '"a"b,c\n', "line 2: not RFC 4180"),
-    "blank line of JSON": (".jsonl", "\n", "line 2: the sentence is empty"),
+    "blank line of JSON": (".jsonl", "\n", "line 2: the line is empty"),
     "half an object": (".jsonl", '{"source": "a", "tar\n', "line 2: not JSON"),
     "no object": (".jsonl", '["a", "b"]\n', "line 2: not a JSON object"),
     "nested without end": (".jsonl", "[" * 100_000 + "\n", "line 2: not JSON"),

@@ -82,6 +82,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     [
         ([*LINES, "train\t0.png"], "line 5"),
         ([*LINES, "dev\t0.png\tx"], "line 5"),
+        ([*LINES, ""], "line 5: the line is empty"),
         ([*LINES, "train\t0.png\t\u200b"], "line 5: the sentence is empty"),
         ([*LINES, "train\t0.png\ta\rb"], "line 5: .*carriage return"),
         ([*LINES, "train\t9.png\tx"], "9.png"),

@@ -615,6 +615,9 @@ def test_a_text_is_split_by_the_numbers_of_its_lines(tmp_path: Path) -> None:
         [f"line {number}" for number in part] for part in (range(5), range(5, 7), range(7, 10))
     ]
     assert corpus.counts["blank_lines"] == 10
+    rows = path.with_suffix(".jsonl")
+    rows.write_text("".join(f'{{"text": "line {number}"}}\n\n' for number in range(10)), "utf-8")
+    assert text_file(rows, column="text").load() == corpus
 
 
 def test_validation_and_test_can_be_files(tmp_path: Path) -> None:
