@@ -2,6 +2,7 @@
 
 import http.client
 import logging
+import lzma
 import os
 import shutil
 import tempfile
@@ -52,9 +53,10 @@ def check_reachable(url: str, remedy: str) -> None:
 def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) -> Path:
     """Return a local copy of one file of the zip archive at `url`, downloaded once into `folder`.
 
-    The name of the copy contains `sha256`, which is checked each time. The copy appears only when it is complete. Raises
-    `UserError` with `remedy` if the download fails, or the archive has no such member or one with a different hash.
+    The name of the copy contains `sha256`, in lower case, which is checked each time. The copy appears only when it is
+    complete. Raises `UserError` with `remedy` if the download fails, or the archive has no such member, or its hash differs.
     """
+    sha256 = sha256.lower()
     destination = folder / f"{sha256[:16]}-{PurePosixPath(member).name}"
     if destination.is_file():
         if files.sha256(destination) == sha256:
@@ -72,21 +74,40 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
                     raise UserError(
                         f"dataset.member={member} is not in {url}, which contains {names}. {remedy}"
                     )
-                with opened.open(member) as packed, copy.open("wb") as unpacked:
-                    shutil.copyfileobj(packed, unpacked)
+                _unpack(opened, member, copy)
             if (actual := files.sha256(copy)) != sha256:
                 raise UserError(
                     f"{member} in {url} has the SHA-256 {actual} instead of dataset.sha256={sha256}. {remedy}"
                 )
             copy.replace(destination)
-    except (OSError, EOFError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        http.client.HTTPException,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise UserError(f"Fetching {url} into {folder} failed: {error}. {remedy}") from error
     return destination
+
+
+def _unpack(archive: zipfile.ZipFile, member: str, destination: Path) -> None:
+    """Write a file of an archive to a path. Raises `BadZipFile` if it is encrypted, or compressed with another method."""
+    try:
+        with archive.open(member) as packed, destination.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+    except RuntimeError as error:
+        raise zipfile.BadZipFile(f"{member}: {error}") from error
 
 
 def _download(url: str, destination: Path) -> None:
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, destination.open("wb") as file:
         size = response.headers["Content-Length"]
+        try:
+            total = int(size) if size else None
+        except ValueError as error:
+            raise http.client.HTTPException(f"Content-Length={size!r} is not a number") from error
         blocks = iter(partial(response.read, 1 << 16), b"")
-        for block in progress(blocks, f"Downloading {url}", int(size) if size else None, file.tell):
+        for block in progress(blocks, f"Downloading {url}", total, file.tell):
             file.write(block)

@@ -141,6 +141,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def send_header(self, keyword, value):
+        wrong = keyword == "Content-Length" and "length.zip" in self.path
+        super().send_header(keyword, "abc" if wrong else value)
+
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
@@ -165,6 +169,14 @@ def pack(folder, member="data/eng-fra.txt", content=None):
     return hashlib.sha256(content).hexdigest()
 
 
+def with_field(packed, local, central, value):
+    """An archive with another byte at these places of the headers of its last member."""
+    changed = bytearray(packed)
+    changed[packed.rindex(b"PK\3\4") + local] = value
+    changed[packed.rindex(b"PK\1\2") + central] = value
+    return bytes(changed)
+
+
 def test_the_download_reads_one_member_and_is_kept(server, tmp_path, file):
     folder, address = server
     cache = tmp_path / "cache"
@@ -181,6 +193,8 @@ def test_the_download_reads_one_member_and_is_kept(server, tmp_path, file):
     kept.write_bytes(b"damaged")
     archive.write_bytes(packed)
     assert data.load() == corpus, "a damaged copy is fetched again"
+    archive.unlink()
+    assert tatoeba(url=data.url, sha256=data.sha256.upper(), cache_dir=str(cache)).load() == corpus
 
 
 def test_the_path_in_the_archive_does_not_decide_the_destination(server, tmp_path):
@@ -200,6 +214,13 @@ def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tm
     packed = (folder / "data.zip").read_bytes()
     (folder / "cut.zip").write_bytes(packed[: len(packed) // 2])
     (folder / "flipped.zip").write_bytes(packed.replace(packed[100:110], bytes(10), 1))
+    (folder / "length.zip").write_bytes(packed)
+    (folder / "encrypted.zip").write_bytes(with_field(packed, 6, 8, 1))
+    (folder / "method.zip").write_bytes(with_field(packed, 8, 10, 99))
+    with zipfile.ZipFile(folder / "lzma.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("data/eng-fra.txt", table(PAIRS))
+    content = (folder / "lzma.zip").read_bytes()
+    (folder / "lzma.zip").write_bytes(content[:100] + bytes(60) + content[160:])
     for changes, message in (
         ({"sha256": "0" * 64}, rf"has the SHA-256 {sha256} instead of dataset\.sha256=0000"),
         (
@@ -209,6 +230,10 @@ def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tm
         ({"url": f"{address}/gone.zip"}, "404"),
         ({"url": f"{address}/cut.zip"}, "not a zip file"),
         ({"url": f"{address}/flipped.zip"}, "failed"),
+        ({"url": f"{address}/length.zip"}, "failed: Content-Length='abc' is not a number"),
+        ({"url": f"{address}/encrypted.zip"}, "failed: data/eng-fra.txt: .*encrypted"),
+        ({"url": f"{address}/method.zip"}, "failed: data/eng-fra.txt: .*compression method"),
+        ({"url": f"{address}/lzma.zip"}, "failed"),
         ({"url": "data.zip"}, "not an http:// or https:// address"),
     ):
         arguments = {"url": f"{address}/data.zip", "sha256": sha256, "cache_dir": str(cache)} | changes
