@@ -226,7 +226,8 @@ class Parallel:
         for key, part in texts.items():
             if not part and key in cut:
                 remedy = f"give dataset.{key}=FILE or more training pairs"
-                raise text.empty_split_error([key], texts.values(), self._shares, remedy)
+                divided = [texts[name] for name in ("train", *cut)]
+                raise text.empty_split_error([key], divided, self._shares, remedy)
             if not part:
                 origin = (
                     f"dataset.{key}={file}" if (file := self._files().get(key)) else f"dataset.hub={self.hub}"

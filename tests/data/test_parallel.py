@@ -484,6 +484,9 @@ def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
     ) as caught:
         parallel(train=write(tmp_path / "one.tsv", "a\tb\n"), validation_share=0.2, test_share=0.2).load()
     assert "share=" not in str(caught.value)  # they are large
+    own = write(tmp_path / "own.tsv", table(MANY))
+    with pytest.raises(UserError, match="No pairs for test: none of the 3 pairs"):  # of train
+        parallel(train=train, validation=own, test_share=0.001).load()
     with pytest.raises(UserError, match=r"dataset\.validation=.*v\.tsv.*dataset\.max_tokens=1"):
         parallel(
             train=train, max_tokens=1, validation=write(tmp_path / "v.tsv", "a b\tc\n"), test=train
