@@ -40,7 +40,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.runtime.tables import print_table
-from seq2seq_lab.tracking.parts import NAME_LENGTH
+from seq2seq_lab.tracking.parts import short_name
 
 INDEX = "index.jsonl"
 INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
@@ -80,9 +80,14 @@ class Entry:
     varies: dict[str, str]
 
     @property
-    def label(self) -> str:
+    def settings(self) -> list[str]:
         """The settings that distinguish the job from the others."""
-        return " ".join(f"{key}={value}" for key, value in self.varies.items()) or self.hash
+        return [f"{key}={value}" for key, value in self.varies.items()]
+
+    @property
+    def label(self) -> str:
+        """These settings as one text, or the name of the folder if there are none."""
+        return " ".join(self.settings) or self.hash
 
 
 def plan(request: Request) -> Study:
@@ -122,9 +127,9 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 def name_in_logger(node: DictConfig, entry: Entry) -> None:
     """Set the logger's name, group and tags to those of the study, where the logger has them and they are empty."""
     given = {
-        "name": entry.label[:NAME_LENGTH],
-        "group": node.study.name[:NAME_LENGTH],
-        "tags": [f"{key}={value}"[:TAG_LENGTH] for key, value in entry.varies.items()],
+        "name": short_name(entry.settings) or entry.hash,
+        "group": short_name([node.study.name]),
+        "tags": [short_name([setting], TAG_LENGTH) for setting in entry.settings],
     }
     with read_write(node), open_dict(node):
         for key, value in given.items():

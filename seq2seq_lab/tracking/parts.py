@@ -1,5 +1,6 @@
 """The slot of the logger."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from seq2seq_lab.config.slots import Kind, part
 from seq2seq_lab.tracking.base import Logger
 
 NAME_LENGTH = 100  # letters; W&B allows 128
+HASH_LENGTH = 8  # hexadecimal digits
+SEED = "seed="
 
 KINDS = {"logger": Kind(Logger, frozenset({"folder", "config", "flat", "run_id"}))}
 
@@ -52,13 +55,26 @@ def named(logger: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[st
     if overrides is None:
         return dict(logger)
     lines = computing_lines(overrides)
-    without_seed = [line for line in lines if not line.startswith("seed=")]
-    texts = {"name": " ".join(lines), "group": " ".join(without_seed)}
+    settings = {"name": lines, "group": [line for line in lines if not line.startswith(SEED)]}
     return {
         **logger,
         **{
-            key: (text or "defaults")[:NAME_LENGTH]
-            for key, text in texts.items()
+            key: short_name(given) or "defaults"
+            for key, given in settings.items()
             if key in logger and not logger[key]
         },
     }
+
+
+def short_name(settings: Sequence[str], length: int = NAME_LENGTH) -> str:
+    """Join settings to a text of at most `length` characters.
+
+    In a longer text, a hash of all settings except the seed replaces the end, and the seed follows: other settings have
+    another text.
+    """
+    if len(text := " ".join(settings)) <= length:
+        return text
+    seed = "".join(f" {line}" for line in settings if line.startswith(SEED))
+    rest = " ".join(line for line in settings if not line.startswith(SEED))
+    end = f"… {hashlib.sha256(rest.encode()).hexdigest()[:HASH_LENGTH]}{seed}"
+    return f"{rest[: length - len(end)]}{end}"

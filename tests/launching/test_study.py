@@ -436,6 +436,21 @@ def test_the_logger_receives_group_name_and_tags(program: Program) -> None:
     assert [program.jobs[0].config.logger[key] for key in ("group", "name")] == [None, None]
 
 
+def test_long_settings_and_names_differ_in_the_logger_too() -> None:
+    given = []
+    for end in "ab":
+        logger = {"name": None, "group": None, "tags": []}
+        node = OmegaConf.create({"study": {"name": "x" * 120 + end}, "logger": logger})
+        study.name_in_logger(node, Entry(0, "abc", {"dataset.path": "x" * 120 + end, "seed": "3"}))
+        given.append(node.logger)
+    for key in ("name", "group"):
+        assert given[0][key] != given[1][key]
+        assert len(given[0][key]) == 100
+    assert given[0].name.endswith(" seed=3")
+    assert given[0].tags[0] != given[1].tags[0]
+    assert [len(tag) for tag in given[0].tags] == [64, len("seed=3")]
+
+
 @pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])
 def test_names_that_are_no_folder_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"study\.name=.* is not allowed"):

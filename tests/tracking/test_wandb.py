@@ -232,6 +232,20 @@ def test_single_runs_have_a_name_and_the_group_of_their_seeds(
     assert named({"name": None}, None) == {"name": None}
 
 
+def test_a_long_command_line_has_a_name_and_a_group_of_its_own() -> None:
+    common = ["experiment=multi30k_de_en", f"dataset.path=/{'x' * 90}", "model.hidden_size=256"]
+    given = {
+        (attention, seed): named({"name": None, "group": None}, [f"seed={seed}", *common, attention])
+        for attention in ("attention=additive", "attention=scaled_dot")
+        for seed in (1, 2)
+    }
+    assert len({logger["name"] for logger in given.values()}) == 4
+    groups = {(attention, logger["group"]) for (attention, _), logger in given.items()}
+    assert len(groups) == len({group for _, group in groups}) == 2
+    assert all(len(logger[key]) <= 100 for logger in given.values() for key in logger)
+    assert given["attention=additive", 2]["name"].endswith(" seed=2")
+
+
 def test_the_record_does_not_name_the_host(recorded: tuple[Path, OfflineRun]) -> None:
     _, run = recorded
     assert run.host == ""
