@@ -40,9 +40,11 @@ class WandbTracker(Logger):
     `folder`/wandb with a warning, and if W&B's background process dies, training continues without it. W&B prints
     nothing and never prompts. The environment is not recorded; of the command line only the settings, in the notes.
 
+    If a run of the user is active in this process, for example in a notebook, it stays active, and so does its session.
+
     Args:
         mode: "auto" uses W&B's own setting (WANDB_MODE, `wandb offline`), by default online, and changes to offline if
-            no API key is known.
+            no API key is known. If a run of the user is active, "auto" means its mode.
         init_timeout, finish_timeout: seconds.
         config: logged under "config", with secrets masked.
         flat: logged at the top level, with secrets masked, beside "git_commit".
@@ -72,8 +74,7 @@ class WandbTracker(Logger):
     ) -> None:
         reserved = {"config", "git_commit"} & flat.keys()
         assert not reserved, reserved
-        # W&B reports its own errors to a third party, which costs a name lookup even offline.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        self._own_session = not _has_active_run()
         session = _session(mode)
         self._log_artifact = log_artifact
         self._folder = folder
@@ -91,10 +92,11 @@ class WandbTracker(Logger):
             dir=folder,
             id=self.run_id,
             resume="allow" if run_id else None,
-            reinit="finish_previous",
+            reinit="finish_previous" if self._own_session else "create_new",
             config={"config": self._config, **mask_secrets(flat), "git_commit": git_commit()},
             settings=_run_settings(init_timeout, finish_timeout),
         )
+        self.run_id = run.id
         self._run: wandb.Run | None = run
         self.offline = run.offline
         self.url = None if run.offline or run.disabled else run.url
@@ -231,8 +233,7 @@ class WandbTracker(Logger):
         self._send(lambda run: run.summary.update(dict(values)))
 
     def finish(self, exit_code: int) -> None:
-        """Close the run and W&B's session. The next run of this process starts a new one."""
-        import wandb
+        """Close the run, and W&B's session unless it is the user's. The next run of this process starts a new one."""
 
         def close(run: "wandb.Run") -> None:
             try:
@@ -240,13 +241,20 @@ class WandbTracker(Logger):
             except TimeoutError:
                 _log.warning("The upload to W&B is incomplete. Run `%s` to finish it.", self._sync_line())
             finally:
-                wandb.teardown()
+                self._end_session()
 
         self._send(close)
         self._run = None
 
-    def _send(self, action: "Callable[[wandb.Run], object]") -> None:
+    def _end_session(self) -> None:
+        """Close W&B's session unless it is the user's."""
         import wandb
+
+        if self._own_session:
+            wandb.run = None
+            wandb.teardown()
+
+    def _send(self, action: "Callable[[wandb.Run], object]") -> None:
         from wandb.errors import CommError
 
         if self._run is None:
@@ -260,8 +268,7 @@ class WandbTracker(Logger):
             _log.warning("W&B's background process has died (%s). The run continues without it.", error)
             # The dead session and its run would break the next run of this process.
             with contextlib.suppress(*process_lost):
-                wandb.teardown()
-            wandb.run = None
+                self._end_session()
             self._run = None
         except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: no new thread can be started
             _log.warning("W&B did not record data of this run (%s: %s).", type(error).__name__, error)
@@ -302,6 +309,8 @@ def has_api_key() -> bool:
     import wandb
     from wandb.errors import AuthenticationError
 
+    if wandb.run is not None:  # `wandb.login` has no effect while a run is active
+        return not (wandb.run.offline or wandb.run.disabled)
     try:
         return wandb.login(prompt=False, verify=False)
     except AuthenticationError as error:
@@ -316,10 +325,26 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target)
 
 
-def _session(mode: Mode) -> "wandb.Settings":
-    """Return the settings from W&B's files and environment, with the requested mode."""
+def _has_active_run() -> bool:
+    """Return whether a run of the user is active in this process."""
     import wandb
 
+    return wandb.run is not None
+
+
+def _session(mode: Mode) -> "wandb.Settings":
+    """Return the settings from W&B's files and environment, with the requested mode.
+
+    If a run of the user is active, its session has the settings; its id is left out, and "auto" means its mode.
+    """
+    import wandb
+
+    if wandb.run is not None:
+        if mode == "auto":
+            mode = "disabled" if wandb.run.disabled else "offline" if wandb.run.offline else "online"
+        return wandb.setup().settings.model_copy(update={"mode": mode, "run_id": None})
+    # W&B reports its own errors to a third party, which costs a name lookup even offline.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     settings = wandb.Settings(silent=True)
     try:
         if mode != "auto":
@@ -340,6 +365,11 @@ def _choose_mode(mode: Mode, session: "wandb.Settings") -> Literal["online", "of
     except UserError as error:
         raise UserError(f"{error} To record the run offline, set logger.mode=offline.") from None
     if not known:
+        if mode == "online" and _has_active_run():
+            raise UserError(
+                "logger.mode=online: a W&B run that is not online is active in this process. End it with wandb.finish(), or "
+                "use logger.mode=auto or logger.mode=offline."
+            )
         if mode == "online" or os.environ.get("WANDB_MODE") == "online":
             raise UserError(
                 "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "
@@ -385,7 +415,11 @@ def _start(mode: Literal["online", "offline", "disabled"], **options: Any) -> "w
             if mode != "online":
                 raise
             _log.warning("W&B cannot be used (%s). The run is recorded offline.", error)
-            wandb.teardown()  # W&B's background process keeps the run's id
+            # W&B's background process keeps the run's id.
+            if _has_active_run():
+                options |= {"id": secrets.token_hex(4), "resume": None}
+            else:
+                wandb.teardown()
             return wandb.init(mode="offline", **options)
     except (UsageError, ValueError) as error:
         raise UserError(f"W&B refuses a setting of logger=wandb (project, name, tags …): {error}") from None

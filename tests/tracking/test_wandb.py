@@ -436,6 +436,53 @@ def test_a_service_under_load_neither_stops_nor_delays_the_run(
     assert ended < 10
 
 
+def test_an_active_run_of_the_user_stays_active(
+    tmp_path: Path, closed_port: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import wandb
+
+    settings = wandb.Settings(silent=True, console="off")
+    users = wandb.init(project="mine", dir=tmp_path / "user", mode="offline", settings=settings)
+    process = wandb.setup().ensure_service()._proc._process
+    with pytest.raises(UserError, match=r"logger\.mode=online.* not online .*wandb\.finish\(\)"):
+        _build(tmp_path, mode="online")
+    users.log({"a": 1})
+    tracker = _build(tmp_path)
+    assert tracker.offline  # as the user's
+    tracker.log_metrics({"train/loss": 1.0}, 1)
+    tracker.log_table("val/translations", ["source"], [["Jean"]], 1)
+    tracker.finish(0)
+    assert wandb.run is users
+    wandb.log({"a": 2})
+    assert wandb.setup().ensure_service()._proc._process is process
+    users.finish()
+    (run,) = read_offline_runs(tmp_path)
+    assert (run.run_id, run.values("train/loss"), run.exit_code) == (tracker.run_id, [1.0], 0)
+    (run,) = read_offline_runs(tmp_path / "user")
+    assert (run.values("a"), run.exit_code) == ([1, 2], 0)
+    assert _warnings(caplog) == []
+
+
+@pytest.mark.usefixtures("closed_port")
+def test_next_to_a_run_of_the_user_a_failed_online_start_is_offline_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import wandb
+
+    settings = wandb.Settings(silent=True, console="off")
+    users = wandb.init(project="mine", dir=tmp_path / "user", mode="offline", settings=settings)
+    monkeypatch.setattr(tracker_module, "find_connection_problem", lambda url: None)
+    monkeypatch.setattr(tracker_module, "has_api_key", lambda: True)
+    tracker = _build(tmp_path, mode="online", init_timeout=0.5)
+    tracker.log_metrics({"train/loss": 2.0}, 1)
+    tracker.finish(0)
+    users.finish()
+    (message,) = _warnings(caplog)
+    assert "W&B cannot be used" in message
+    run = read_offline_run(tmp_path)
+    assert (run.run_id, run.values("train/loss")) == (tracker.run_id, [2.0])
+
+
 def test_refused_data_do_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import wandb
 
