@@ -40,7 +40,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.runtime.tables import print_table
-from seq2seq_lab.tracking.parts import short_name
+from seq2seq_lab.tracking.parts import set_in_environment, short_name
 
 INDEX = "index.jsonl"
 INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
@@ -125,15 +125,18 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 
 
 def name_in_logger(node: DictConfig, entry: Entry) -> None:
-    """Set the logger's name, group and tags to those of the study, where the logger has them and they are empty."""
+    """Set the logger's name, group and tags to those of the study, where it has them and neither it nor the environment
+    sets them.
+    """
     given = {
         "name": short_name(entry.settings) or entry.hash,
         "group": short_name([node.study.name]),
         "tags": [short_name([setting], TAG_LENGTH) for setting in entry.settings],
     }
+    excluded = set_in_environment(node.logger)
     with read_write(node), open_dict(node):
         for key, value in given.items():
-            if key in node.logger and not node.logger[key]:
+            if key in node.logger and not node.logger[key] and key not in excluded:
                 node.logger[key] = value
 
 

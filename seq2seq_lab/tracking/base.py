@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +61,13 @@ class Logger(Tracker):
     The constructor takes `folder`, `config`, `flat` and `run_id` in addition to the keys of the YAML file.
 
     Attributes:
+        VARIABLES: the environment variables that set a key of the YAML file where the configuration does not.
         run_id: identifies the record, so that a resumed run continues it.
         url: address of the record.
         offline: whether the record is only on this machine and can be uploaded later.
     """
+
+    VARIABLES: ClassVar[Mapping[str, str]] = {}
 
     run_id: str | None = None
     url: str | None = None

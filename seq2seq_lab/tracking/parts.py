@@ -1,14 +1,15 @@
 """The slot of the logger."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config.job_hash import computing_lines
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.secrets import mask_secrets
-from seq2seq_lab.config.slots import Kind, part
+from seq2seq_lab.config.slots import Kind, locate, part
 from seq2seq_lab.tracking.base import Logger
 
 NAME_LENGTH = 100  # letters; W&B allows 128
@@ -32,7 +33,7 @@ def build_logger(
     Args:
         overrides: the settings of the command line; None if they are unknown.
     """
-    settings = named(config.logger, overrides)
+    settings = named(config.logger, overrides, set_in_environment(config.logger))
     return part("logger", settings, KINDS)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
@@ -46,11 +47,16 @@ def record_data(logger: Logger, dataset: object, record: Mapping[str, Any]) -> N
     logger.record_data(f"dataset-{record['fingerprint'][:12]}", mask_secrets({"dataset": dataset, **record}))
 
 
-def named(logger: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[str, Any]:
+def named(
+    logger: Mapping[str, Any], overrides: Sequence[str] | None, excluded: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the settings of a logger with a name and a group where it has these keys and they are empty.
 
     The name is the settings of the command line that change what the run computes. The group is the name without the seed,
     so that a logger shows the mean over seeds.
+
+    Args:
+        excluded: keys that stay empty.
     """
     if overrides is None:
         return dict(logger)
@@ -61,9 +67,15 @@ def named(logger: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[st
         **{
             key: short_name(given) or "defaults"
             for key, given in settings.items()
-            if key in logger and not logger[key]
+            if key in logger and not logger[key] and key not in excluded
         },
     }
+
+
+def set_in_environment(logger: Mapping[str, Any]) -> set[str]:
+    """Return the keys of a logger that environment variables set where they are empty; see `Logger.VARIABLES`."""
+    variables = locate("logger", dict(logger), KINDS).VARIABLES
+    return {key for key, variable in variables.items() if os.environ.get(variable)}
 
 
 def short_name(settings: Sequence[str], length: int = NAME_LENGTH) -> str:

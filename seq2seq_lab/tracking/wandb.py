@@ -10,7 +10,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from omegaconf import OmegaConf
 
@@ -54,6 +54,8 @@ class WandbTracker(Logger):
         UserError: W&B refuses a setting, or `mode` (or WANDB_MODE) is online and no API key is known.
     """
 
+    VARIABLES: ClassVar = {"name": "WANDB_NAME", "group": "WANDB_RUN_GROUP", "tags": "WANDB_TAGS"}
+
     def __init__(
         self,
         *,
@@ -88,7 +90,7 @@ class WandbTracker(Logger):
             name=name,
             group=group,
             job_type=job_type,
-            tags=list(tags),
+            tags=list(tags) or None,
             dir=folder,
             id=self.run_id,
             resume="allow" if run_id else None,
@@ -221,10 +223,12 @@ class WandbTracker(Logger):
             self._send(use)
 
     def record_notes(self, text: str) -> None:
-        """Set the notes of the run."""
+        """Add a line to the notes of the run, unless they contain it."""
 
         def note(run: "wandb.Run") -> None:
-            run.notes = text
+            notes = run.notes or ""
+            if text not in notes.splitlines():
+                run.notes = f"{notes}\n{text}".lstrip("\n")
 
         self._send(note)
 

@@ -439,7 +439,7 @@ def test_the_logger_receives_group_name_and_tags(program: Program) -> None:
 def test_long_settings_and_names_differ_in_the_logger_too() -> None:
     given = []
     for end in "ab":
-        logger = {"name": None, "group": None, "tags": []}
+        logger = {"_target_": "seq2seq_lab.tracking.none.NoTracker", "name": None, "group": None, "tags": []}
         node = OmegaConf.create({"study": {"name": "x" * 120 + end}, "logger": logger})
         study.name_in_logger(node, Entry(0, "abc", {"dataset.path": "x" * 120 + end, "seed": "3"}))
         given.append(node.logger)
@@ -449,6 +449,16 @@ def test_long_settings_and_names_differ_in_the_logger_too() -> None:
     assert given[0].name.endswith(" seed=3")
     assert given[0].tags[0] != given[1].tags[0]
     assert [len(tag) for tag in given[0].tags] == [64, len("seed=3")]
+
+
+def test_the_environment_names_the_record_instead_of_the_study(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
+    monkeypatch.setenv("WANDB_TAGS", "a,b")
+    program("-m", "seed=1,2", "study.name=why", "logger=wandb")
+    logger = program.jobs[0].config.logger
+    assert (logger["name"], logger["group"], logger["tags"]) == ("seed=1", None, [])
 
 
 @pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])

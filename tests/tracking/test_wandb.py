@@ -16,11 +16,12 @@ import pytest
 from omegaconf import OmegaConf
 from rewriting import rewrite
 
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
 from seq2seq_lab.tracking.git import git_commit
-from seq2seq_lab.tracking.parts import named
+from seq2seq_lab.tracking.parts import build_logger, named
 from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
 
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
@@ -230,6 +231,25 @@ def test_single_runs_have_a_name_and_the_group_of_their_seeds(
     assert named({"name": "mine", "group": ""}, overrides) == {"name": "mine", "group": group}
     assert named({"_target_": "x"}, overrides) == {"_target_": "x"}
     assert named({"name": None}, None) == {"name": None}
+
+
+def test_the_environment_names_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"NAME": "mine", "RUN_GROUP": "my group", "TAGS": "a,b", "NOTES": "my notes"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    folders = [tmp_path / "environment", tmp_path / "settings"]
+    for folder, settings in zip(folders, ((), ("logger.name=given", "logger.tags=[c]")), strict=True):
+        overrides = ("logger=wandb", "logger.mode=offline", *settings, "seed=1")
+        composed = compose_run(overrides)
+        logger = build_logger(
+            composed.config, folder, plain={}, flat={}, run_id=None, overrides=composed.overrides
+        )
+        logger.record_notes("python -m seq2seq_lab seed=1")
+        logger.finish(0)
+    runs = [read_offline_run(folder) for folder in folders]
+    assert [(run.name, run.group) for run in runs] == [("mine", "my group"), ("given", "my group")]
+    assert [run.tags for run in runs] == [["a", "b"], ["c"]]
+    assert [run.notes for run in runs] == ["my notes\npython -m seq2seq_lab seed=1"] * 2
 
 
 def test_a_long_command_line_has_a_name_and_a_group_of_its_own() -> None:
