@@ -8,7 +8,7 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -265,7 +265,8 @@ class WandbTracker(Logger):
             return
         process_lost: tuple[type[BaseException], ...] = (ConnectionError, *_mailbox_errors())
         try:
-            action(self._run)
+            with _staged_in(self._folder / "wandb"):
+                action(self._run)
         except CommError as error:
             _log.warning("W&B refused data of this run: %s", error)
         except process_lost as error:
@@ -327,6 +328,22 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+@contextlib.contextmanager
+def _staged_in(folder: Path) -> Iterator[None]:
+    """Set the folder where W&B keeps copies of artifact files until they are uploaded, unless the environment sets it.
+
+    W&B's default is a folder in the user's home; W&B has no other setting for it.
+    """
+    if "WANDB_DATA_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_DATA_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["WANDB_DATA_DIR"]
 
 
 def _has_active_run() -> bool:

@@ -199,6 +199,30 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
     assert [one.path for one in with_pictures.manifest.contents if one.path.startswith("media/images/")]
 
 
+@pytest.mark.parametrize("is_set", [False, True])
+def test_what_is_uploaded_later_is_in_the_run_folder(
+    is_set: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, chosen, folder = tmp_path / "home", tmp_path / "chosen", tmp_path / "run"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.delenv("WANDB_DATA_DIR")
+    if is_set:
+        monkeypatch.setenv("WANDB_DATA_DIR", str(chosen))
+    environment = dict(os.environ)
+    tracker = _build(folder, mode="offline")
+    tracker.log_table("val/translations", ["source"], [["Jean"]], 3)
+    tracker.finish(0)
+    assert {**os.environ, "WANDB_ERROR_REPORTING": "false"} == environment
+    assert not (home / "data").exists()
+    (table,) = read_offline_run(folder).artifacts
+    paths = [Path(file.local_path) for file in table.manifest.contents]
+    assert paths
+    for path in paths:
+        assert path.is_relative_to(chosen if is_set else folder / "wandb")
+        assert path.is_file()
+
+
 def test_the_data_set_is_an_input_of_an_online_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker, used = _build(tmp_path, mode="offline"), []
     monkeypatch.setattr(tracker._run, "use_artifact", used.append)
