@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -21,6 +22,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder
 from seq2seq_lab.runtime.connectivity import find_connection_problem
 from seq2seq_lab.tracking.base import Logger
+from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 from seq2seq_lab.tracking.git import git_commit
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ class WandbTracker(Logger):
         self._record = Path(run.settings.sync_dir)
         self._defined: set[str] = set()
         self._directions: dict[str, str] = {}
+        self._best: dict[str, float] = {}
+        self._resumed = run_id is not None
         self._send(_define_metrics)
 
     def sync_command(self) -> str | None:
@@ -119,8 +123,35 @@ class WandbTracker(Logger):
         return f"wandb sync {option}{' '.join(shlex.quote(str(record)) for record in records)}"
 
     def declare_metrics(self, directions: Mapping[str, str]) -> None:
-        """Make the summary of each metric of validation its best value."""
+        """Make the summary of each metric of validation its best finite value.
+
+        A resumed run includes the values before it was interrupted, which are in its folder.
+        """
         self._directions = dict(directions)
+        path = self._folder / METRICS_FILE
+        if self._resumed and path.is_file():
+            best: dict[str, dict[str, float]] = {}
+            for row in read_sound_metrics(path):
+                best |= self._new_best(row)
+            self.record_summary(best)
+
+    def _direction(self, name: str) -> str | None:
+        return self._directions.get(name.rpartition("/")[2]) if name.startswith("val/") else None
+
+    def _new_best(self, values: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Return summaries of the metrics that are better than before.
+
+        W&B would compute NaN after one value that is not finite.
+        """
+        better = {}
+        for name, value in values.items():
+            if (direction := self._direction(name)) is None or not math.isfinite(value):
+                continue
+            choose = max if direction == "max" else min
+            if choose(value, self._best.get(name, value)) != self._best.get(name):
+                self._best[name] = value
+                better[name] = {direction: value}
+        return better
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Log metrics: those of test sets, which have one value, in the summary, the others as charts.
@@ -134,14 +165,16 @@ class WandbTracker(Logger):
         if not values:
             return
         # Defined by full name: if two patterns match a name, W&B uses either of them.
-        best = {name: self._directions.get(name.rpartition("/")[2]) for name in values.keys() - self._defined}
-        self._defined |= best.keys()
+        new = {name for name in values.keys() - self._defined if self._direction(name)}
+        self._defined |= new
+        better = self._new_best(values)
 
         def log(run: "wandb.Run") -> None:
-            for name, direction in best.items():
-                if direction and name.startswith("val/"):
-                    run.define_metric(name, step_metric=STEP, summary=direction)
+            for name in new:
+                run.define_metric(name, step_metric=STEP, summary="none")
             run.log({**values, STEP: step})
+            if better:
+                run.summary.update(better)
 
         self._send(log)
 

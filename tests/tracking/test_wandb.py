@@ -1,7 +1,9 @@
 import errno
 import inspect
 import json
+import math
 import os
+import shutil
 import socket
 import threading
 import time
@@ -20,6 +22,7 @@ from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
+from seq2seq_lab.tracking.files import FileTracker
 from seq2seq_lab.tracking.git import git_commit
 from seq2seq_lab.tracking.parts import build_logger, named
 from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
@@ -171,6 +174,28 @@ def test_summary_keeps_the_best(recorded: tuple[Path, OfflineRun]) -> None:
     assert run.summary["val/aer"] == {"min": 0.25}
     assert run.summary["train/loss"] == 2.0  # directions are of validation metrics
     assert (run.summary["parameters"], run.summary["test/bleu"]) == (1234, 14.0)
+
+
+def test_the_summary_is_the_best_finite_value_also_of_a_resumed_run(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    for folder, run_id, values in (
+        ("first", None, [math.nan, 3.0, math.nan, math.inf, -math.inf, 2.0, 2.5]),
+        ("second", "abcd1234", [4.0, math.nan, 2.75]),
+    ):
+        tracker = _build(tmp_path / folder, mode="offline", run_id=run_id)
+        file = FileTracker(tmp_path / folder, 7 if run_id else None)
+        tracker.declare_metrics({"loss": "min", "bleu": "max"})
+        for step, value in enumerate(values, start=8 if run_id else 1):
+            for one in (tracker, file):
+                one.log_metrics({"val/loss": value, "val/bleu": value, "val/length": value}, step)
+        for one in (tracker, file):
+            one.finish(0)
+        if run_id is None:
+            shutil.copytree(tmp_path / "first", tmp_path / "second", ignore=shutil.ignore_patterns("wandb"))
+    first, second = (read_offline_run(tmp_path / folder) for folder in ("first", "second"))
+    assert (first.summary["val/loss"], first.summary["val/bleu"]) == ({"min": 2.0}, {"max": 3.0})
+    assert (second.summary["val/loss"], second.summary["val/bleu"]) == ({"min": 2.0}, {"max": 4.0})
+    assert second.summary["val/length"] == 2.75
 
 
 def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> None:
