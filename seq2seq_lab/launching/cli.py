@@ -209,6 +209,7 @@ def run_study(request: Request, arguments: Sequence[str], settings: Sequence[str
         settings: its settings, with inherited ones.
     """
     from seq2seq_lab.launching import start
+    from seq2seq_lab.tracking.parts import check_logger
     from seq2seq_lab.training import provenance
 
     for composed in request.jobs:
@@ -216,6 +217,8 @@ def run_study(request: Request, arguments: Sequence[str], settings: Sequence[str
         study.check_direction(composed)
         with read_write(composed.node):
             composed.node.study.varies = request.varies  # the name of the job's folder depends on it
+    for config in {str(job.config.logger): job.config for job in request.jobs}.values():
+        check_logger(config)
     planned = study.plan(request)
     provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})

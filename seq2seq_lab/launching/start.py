@@ -23,6 +23,7 @@ from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.device import check_precisions, choose_device
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.tasks.parts import data_record
+from seq2seq_lab.tracking.parts import check_logger
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.records import remove_result
 
@@ -58,8 +59,9 @@ def check_parts(config: configuration.Config, resumed: bool = False, recorded: b
 
 
 def check_run(config: configuration.Config, resumed: bool = False, recorded: bool = False) -> None:
-    """Check the components of a run and the devices of this machine; see `check_parts`."""
+    """Check the components of a run, its logger and the devices of this machine; see `check_parts`."""
     check_parts(config, resumed, recorded)
+    check_logger(config)
     if not is_external_rank():  # each process of a launcher chooses its device
         check_devices(config)
         if not resumed:  # it computes with the precisions that it recorded

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,14 @@ class Logger(Tracker):
     run_id: str | None = None
     url: str | None = None
     offline: bool = False
+
+    @classmethod
+    def check(cls, settings: Mapping[str, Any]) -> None:
+        """Check what a logger with these settings needs on this machine, before any data is read.
+
+        Raises:
+            UserError: names the key, the value and the remedy.
+        """
 
     def sync_command(self) -> str | None:
         """Return the command that uploads an offline record, or None if there is nothing to upload."""

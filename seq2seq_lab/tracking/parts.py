@@ -37,6 +37,15 @@ def build_logger(
     return part("logger", settings, KINDS)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
+def check_logger(config: Config) -> None:
+    """Check what the logger of a run needs on this machine, before any data is read.
+
+    Raises:
+        UserError: names the key, the value and the remedy.
+    """
+    locate("logger", config.logger, KINDS).check(config.logger)
+
+
 def record_data(logger: Logger, dataset: object, record: Mapping[str, Any]) -> None:
     """Record the data set of a run, named by the hash of its examples.
 

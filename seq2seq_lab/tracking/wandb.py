@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Mode = Literal["auto", "online", "offline", "disabled"]
+OFFLINE = ("offline", "dryrun")  # modes of W&B
 
 STEP = "trainer/step"
 
@@ -110,6 +111,20 @@ class WandbTracker(Logger):
         self._best: dict[str, float] = {}
         self._resumed = run_id is not None
         self._send(_define_metrics)
+
+    @classmethod
+    def check(cls, settings: Mapping[str, Any]) -> None:
+        """Check W&B's settings, and that an API key is known if the mode is online."""
+        import wandb
+        from wandb.sdk import wandb_setup
+
+        is_new = wandb_setup._singleton is None
+        try:
+            if _session(settings["mode"]).mode not in ("disabled", *OFFLINE):
+                _find_key(settings["mode"])
+        finally:
+            if is_new:
+                wandb.teardown()  # the processes of a study would share this session
 
     def sync_command(self) -> str | None:
         """Return the `wandb sync …` command that uploads an offline record, or None if the run is online."""
@@ -408,27 +423,38 @@ def _session(mode: Mode) -> "wandb.Settings":
         raise UserError(f"W&B's settings (WANDB_… in the environment) are not valid: {error}") from None
 
 
-def _choose_mode(mode: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
-    """Return the mode to start in, without a prompt and with at most one short connection."""
-    if session.mode == "disabled":
-        return "disabled"
-    if session.mode in ("offline", "dryrun"):
-        return "offline"
+def _find_key(mode: Mode) -> bool:
+    """Return whether an API key is known.
+
+    Raises:
+        UserError: the mode is online and no key is known, or the key has an invalid format.
+    """
     try:
         known = has_api_key()
     except UserError as error:
         raise UserError(f"{error} To record the run offline, set logger.mode=offline.") from None
-    if not known:
-        if mode == "online" and _has_active_run():
-            raise UserError(
-                "logger.mode=online: a W&B run that is not online is active in this process. End it with wandb.finish(), or "
-                "use logger.mode=auto or logger.mode=offline."
-            )
-        if mode == "online" or os.environ.get("WANDB_MODE") == "online":
-            raise UserError(
-                "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "
-                "set WANDB_API_KEY, or use logger.mode=auto or logger.mode=offline."
-            )
+    if known:
+        return True
+    if mode == "online" and _has_active_run():
+        raise UserError(
+            "logger.mode=online: a W&B run that is not online is active in this process. End it with wandb.finish(), or "
+            "use logger.mode=auto or logger.mode=offline."
+        )
+    if mode == "online" or os.environ.get("WANDB_MODE") == "online":
+        raise UserError(
+            "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "
+            "set WANDB_API_KEY, or use logger.mode=auto or logger.mode=offline."
+        )
+    return False
+
+
+def _choose_mode(mode: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
+    """Return the mode to start in, without a prompt and with at most one short connection."""
+    if session.mode == "disabled":
+        return "disabled"
+    if session.mode in OFFLINE:
+        return "offline"
+    if not _find_key(mode):
         _log.info("No W&B API key was found. The run is recorded offline.")
         return "offline"
     if find_connection_problem(session.base_url) is not None:

@@ -9,6 +9,7 @@ import seq2seq_lab
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import start
+from seq2seq_lab.tracking.wandb import WandbTracker
 
 MISSING = ["dataset=multi30k", "dataset.path=/nowhere"]
 NO_DECAY = ["~optimizer.weight_decay", "~optimizer.fused"]
@@ -87,6 +88,25 @@ def test_files_that_were_there_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "run" / "notes.txt").write_text("mine", "utf-8")
     assert command_line.run("logger=none", *MISSING, "hydra.run.dir=run") == 2
     assert (tmp_path / "run" / "notes.txt").read_text("utf-8") == "mine"
+
+
+@pytest.mark.parametrize("study", [(), ("-m", "seed=1,2", "study.name=mine")], ids=["run", "study"])
+def test_a_logger_without_its_key_is_refused_before_data_is_read(
+    study: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checked: list[object] = []
+    check = WandbTracker.check
+    monkeypatch.setattr(WandbTracker, "check", lambda settings: checked.append(settings) or check(settings))
+    monkeypatch.setattr("seq2seq_lab.run.experiment", lambda *_: pytest.fail("a run begins"))
+    monkeypatch.chdir(tmp_path)
+    assert command_line.run("logger=wandb", "logger.mode=online", "trainer.device=cpu", *study) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: W&B's mode is online (logger.mode or WANDB_MODE), but no API key")
+    assert len(checked) == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_nothing_is_left_by_the_python_api(tmp_path: Path) -> None:

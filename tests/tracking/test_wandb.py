@@ -635,7 +635,26 @@ def test_invalid_settings_are_refused(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=message):
+        WandbTracker.check({"mode": mode})
+    with pytest.raises(UserError, match=message):
         _build(tmp_path, mode=mode)
+
+
+def test_a_check_leaves_the_session_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+    from wandb.sdk import wandb_setup
+
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    for mode in ("auto", "online", "offline", "disabled"):
+        WandbTracker.check({"mode": mode})
+        assert wandb_setup._singleton is None
+        assert "WANDB_SERVICE" not in os.environ
+    session = wandb.setup(wandb.Settings(silent=True))
+    WandbTracker.check({"mode": "auto"})
+    assert wandb.setup() is session
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_setting_that_wandb_refuses_is_reported(tmp_path: Path) -> None:
