@@ -6,6 +6,7 @@ whose data or code have changed since they began are refused or run again (`stud
 """
 
 import errno
+import math
 import os
 import re
 import shlex
@@ -46,8 +47,25 @@ INDEX = "index.jsonl"
 INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
+GRIDS = (  # sweepers whose jobs follow from the command
+    "hydra_plugins.seq2seq_lab_sweeper.CellsSweeper",
+    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+)
 SHOWN_JOBS = 5  # in an error message, for each set of changes
 SPLITS = ("val", "test")  # whose primary metric is printed for each job
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a study knows about a sweeper that samples its jobs, here called trials.
+
+    Attributes:
+        direction: maximize or minimize; None if the sweeper has no such setting.
+        is_stored: whether the sweeper keeps its trials, so that the same command continues the search.
+    """
+
+    direction: str | None
+    is_stored: bool
 
 
 @dataclass(frozen=True)
@@ -58,11 +76,13 @@ class Study:
         folder: the folder of the study.
         settings: overrides that name the study in each job.
         old_entries: number of lines in its index.
+        search: None for a grid.
     """
 
     folder: Path
     settings: tuple[str, ...]
     old_entries: int
+    search: Search | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,18 @@ def plan(request: Request) -> Study:
             job.node.study.name = name
     folder = request.jobs[0].sweep_folder
     settings = (f"study.name={name}", f"study.varies=[{','.join(request.varies)}]")
-    return Study(folder, settings, len(_read_index_lines(folder)))
+    return Study(folder, settings, len(_read_index_lines(folder)), _find_search(node))
+
+
+def _find_search(node: DictConfig) -> Search | None:
+    if OmegaConf.select(node, "hydra.sweeper._target_") in GRIDS:
+        return None
+    return Search(_direction(node), OmegaConf.select(node, "hydra.sweeper.storage") is not None)
+
+
+def _direction(node: DictConfig) -> str | None:
+    direction = OmegaConf.select(node, "hydra.sweeper.direction")
+    return getattr(direction, "name", direction)
 
 
 def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
@@ -149,11 +180,12 @@ def append_entry(folder: Path, entry: Entry) -> None:
         file.write((("\n" if cut_off else "") + checked_line(asdict(entry))).encode())
 
 
-def read_index(folder: Path, first: int = 0) -> list[Entry]:
+def read_index(folder: Path, first: int = 0, *, is_search: bool = False) -> list[Entry]:
     """Return the jobs of a study, sorted by number, with the last entry of each job.
 
     Args:
         first: index of the first line to read.
+        is_search: whether to number the jobs in the order of their first entries: each command of a search starts at 0.
     """
     entries = {}
     for line in _read_index_lines(folder)[first:]:
@@ -163,6 +195,8 @@ def read_index(folder: Path, first: int = 0) -> list[Entry]:
             continue  # truncated by a crash, or damaged: the job adds its entry again when it starts
         varies = {RENAMED.get(key, key): value for key, value in entry.varies.items()}
         entries[entry.hash] = replace(entry, varies=varies)
+    if is_search:
+        return [replace(entry, number=number) for number, entry in enumerate(entries.values())]
     return sorted(entries.values(), key=lambda entry: entry.number)
 
 
@@ -207,12 +241,11 @@ def check_direction(composed: Composed) -> None:
     from seq2seq_lab.tasks.parts import build_task
     from seq2seq_lab.training.parts import trainer_settings
 
-    direction = OmegaConf.select(composed.node, "hydra.sweeper.direction")
-    if direction is None:
+    if (given := _direction(composed.node)) is None:
         return
     settings = trainer_settings(composed.config, build_task(composed.config))
     wanted = "maximize" if settings.higher_is_better else "minimize"
-    if (given := getattr(direction, "name", direction)) != wanted:
+    if given != wanted:
         raise UserError(
             f"hydra.sweeper.direction={given} would search for the worst {settings.monitor}. Set "
             f"hydra.sweeper.direction={wanted}, or another trainer.monitor."
@@ -319,13 +352,21 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
 
 
 def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
-    """Return the command that continues an interrupted study: the one that started it, with the study's name."""
+    """Return what continues an interrupted study: the command that started it, with the study's name.
+
+    The same command of a search adds trials.
+    """
     from seq2seq_lab.runtime import console
 
     named = any(argument.startswith("study.name=") for argument in arguments)
     words = ["python", "-m", "seq2seq_lab", *arguments, *(() if named else study.settings[:1])]
     lines = console.wrap_command([shlex.quote(word) for word in words])
-    return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
+    if study.search is None:
+        return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
+    notes = ["Finish an interrupted trial with: python -m seq2seq_lab resume=FOLDER"]
+    if not study.search.is_stored:
+        notes.append("Without hydra.sweeper.storage, the repeated command starts a new search.")
+    return "\n".join(["Repeat the command for further trials; finished trials are kept:", *lines, *notes])
 
 
 def shown_values(folder: Path) -> dict[str, str]:
@@ -339,8 +380,7 @@ def shown_values(folder: Path) -> dict[str, str]:
 
 def print_summary(study: Study) -> None:
     """Print tables of a study's jobs and their scores, and list the jobs without a result."""
-
-    if not (entries := read_index(study.folder)):
+    if not (entries := read_index(study.folder, is_search=study.search is not None)):
         return
     started = {entry.hash for entry in read_index(study.folder, study.old_entries)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
@@ -359,12 +399,31 @@ def print_summary(study: Study) -> None:
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
     heads = ["job", "folder", *keys, "status", *labels]
     print_table(str(study.folder), heads, rows, numeric=len(labels))
+    if study.search is not None:
+        print_best(study.folder, entries, study.search)
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 
         comparison.print_comparison(comparison.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
     if failed:
         print("Jobs without a result:", *failed, sep="\n  ", file=sys.stderr)
+
+
+def print_best(folder: Path, entries: Sequence[Entry], search: Search) -> None:
+    """Print the finished trial of a search that has the best monitored metric, if the sweeper has a direction.
+
+    Args:
+        folder: the folder of the study.
+    """
+    scored = []
+    for entry in entries:
+        result = read_finished_result(folder / entry.hash) or {}
+        value = result.get(monitor := result.get("monitor", ""))
+        if value is not None and math.isfinite(number := float(value)):
+            scored.append((number, f"{monitor} {number:.5g}: {entry.label} in {folder / entry.hash}"))
+    if search.direction is not None and scored:
+        choose = max if search.direction == "maximize" else min
+        print(f"Best trial: {choose(scored, key=lambda pair: pair[0])[1]}")
 
 
 def primary_values(folder: Path) -> dict[str, str]:

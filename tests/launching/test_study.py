@@ -32,7 +32,7 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_file, lock_folder
 from seq2seq_lab.launching import start, study
-from seq2seq_lab.launching.study import Entry, append_entry, read_index
+from seq2seq_lab.launching.study import Entry, Search, Study, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.models.seq2seq import build_seq2seq
@@ -748,3 +748,52 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     words = shlex.split(" ".join(message[1:]).replace("\\ ", ""))
     assert words[: 3 + len(line)] == ["python", "-m", "seq2seq_lab", *line]
     assert len([word for word in words if word.startswith("study.name=")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("sweeper", "search"),
+    [
+        ({"_target_": "hydra_plugins.seq2seq_lab_sweeper.CellsSweeper"}, None),
+        ({"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"}, None),
+        ({"_target_": "x.OptunaSweeper", "direction": "maximize", "storage": None}, ("maximize", False)),
+        ({"_target_": "x.OptunaSweeper", "direction": "minimize", "storage": "x"}, ("minimize", True)),
+        ({"_target_": "x.Other"}, (None, False)),
+    ],
+)
+def test_a_sweeper_that_samples_is_a_search(
+    sweeper: dict[str, Any], search: tuple[str | None, bool] | None
+) -> None:
+    request = command_line.check("-m", "seed=1,2", "study.name=mine")
+    with read_write(request.jobs[0].node), open_dict(request.jobs[0].node):
+        request.jobs[0].node.hydra.sweeper = sweeper
+    assert study.plan(request).search == (None if search is None else Search(*search))
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_search_that_was_interrupted_can_be_repeated_for_further_trials(is_stored: bool) -> None:
+    search = Study(Path("sweeps/s"), ("study.name=s",), 0, Search("maximize", is_stored))
+    lines = study.format_continue_command(search, ["-m", "hydra/sweeper=optuna"]).splitlines()
+    assert "further trials" in lines[0]
+    assert "resume=FOLDER" in lines[2]
+    assert [line for line in lines if "hydra.sweeper.storage" in line] == ([] if is_stored else lines[3:])
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("direction", "best"), [("maximize", "lr=2"), ("minimize", "lr=1"), (None, None)])
+def test_the_trials_of_a_repeated_search_are_numbered_in_order_and_the_best_one_is_named(
+    direction: str | None, best: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"a": "NaN", "b": 1.5, "c": 2.5, "d": None}
+    for number, (name, value) in zip((0, 1, 0, 1), values.items(), strict=True):
+        append_entry(tmp_path, Entry(number, name, {"lr": str(list(values).index(name))}))
+        (tmp_path / name).mkdir()
+        if value is not None:
+            result = {"status": "finished", "monitor": "val/bleu", "val/bleu": value}
+            rewrite(tmp_path / name / "result.json", json.dumps(result))
+    append_entry(tmp_path, Entry(2, "a", {"lr": "0"}))
+    entries = read_index(tmp_path, is_search=True)
+    assert [(entry.number, entry.hash) for entry in entries] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    study.print_best(tmp_path, entries, Search(direction, True))
+    value = {"lr=2": 2.5, "lr=1": 1.5}.get(best)
+    expected = f"Best trial: val/bleu {value}: {best} in {tmp_path}/{'bc'[best == 'lr=2']}\n"
+    assert capsys.readouterr().out == (expected if best else "")
