@@ -127,12 +127,11 @@ def explain(
     for index, question in enumerate(questions):
         against_T = None if against is None else contrast(question, against)
         options = Options(against_T, seed)
-        used_T = np.ones(question.steps, np.bool_)
+        differs_T = np.ones(question.steps, np.bool_)
         if against_T is not None:
-            used_T = to_host(against_T != question.outputs_T)
+            differs_T = to_host(against_T != question.outputs_T)
         has_ended = ended is None or ended[index]
-        left_out = int((~used_T).sum())
-        used_T[-1] &= has_ended
+        used_T = differs_T & (has_ended | (np.arange(question.steps) < question.steps - 1))
         found = attribute(question, methods, options)
         deletions = faithful.Deletions(question, options, how)
         measures = {
@@ -142,33 +141,19 @@ def explain(
         measures[RANDOM] = dict(_random(deletions, used_T, seed + index))
         if greedy:
             measures[GREEDY] = {"area": _sum(deletions.area(deletions.greedy())[used_T])}
-        words = None if gold is None else gold_words(question, gold[index])
-        other = None
-        if random_questions is not None:
-            other = attribute(random_questions[index], methods, options)
+        other = None if random_questions is None else attribute(random_questions[index], methods, options)
         for name, one in found.items():
             measures[name] |= dict(_compared(question, used_T, name, one, found, other))
-            if gold is not None and words is not None:
-                used_W = _used_words(words, used_T)
-                measures[name] |= _alignment(words, one.scores_TU, gold[index], used_W)
-                if influences is not None:
-                    measures[name] |= dict(_influence(words, one.scores_TU, influences[index], used_W))
+            if gold is not None:
+                influence = None if influences is None else influences[index]
+                measures[name] |= dict(_against_gold(question, one.scores_TU, gold[index], influence, used_T))
         yield Explained(
             **{**attributed_fields(question, against_T), "index": index},
             attributions=found,
             measures=measures,
-            agreement={
-                (name, other): _sum(
-                    faithful.rank_correlation(
-                        found[name].scores_TU[used_T],
-                        found[other].scores_TU[used_T],
-                        words_of(question)[used_T],
-                    )
-                )
-                for name, other in itertools.combinations(found, 2)
-            },
+            agreement=dict(_agreement(question, found, used_T)),
             gold_cells=[] if gold is None else gold_cells(question, gold[index]),
-            left_out=left_out,
+            left_out=int((~differs_T).sum()),
             ended=has_ended,
             only_copied=question.only_copied,
         )
@@ -258,6 +243,25 @@ def _compared(
             yield f"source_share_{part}", _sum(of_part)
     if one.gap_T is not None:
         yield "incomplete", _sum(one.gap_T[used_T] > LARGEST_GAP)
+
+
+def _agreement(
+    question: Question, found: Mapping[str, Attribution], used_T: Flags
+) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
+    words_TU = words_of(question)[used_T]
+    for (name, one), (other_name, other) in itertools.combinations(found.items(), 2):
+        tau = faithful.rank_correlation(one.scores_TU[used_T], other.scores_TU[used_T], words_TU)
+        yield (name, other_name), _sum(tau)
+
+
+def _against_gold(
+    question: Question, scores_TU: Floats, gold: Gold, influence: Influence | None, used_T: Flags
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    words = gold_words(question, gold)
+    used_W = _used_words(words, used_T)
+    yield from _alignment(words, scores_TU, gold, used_W).items()
+    if influence is not None:
+        yield from _influence(words, scores_TU, influence, used_W)
 
 
 def gold_words(question: Question, gold: Gold) -> WordLinks:

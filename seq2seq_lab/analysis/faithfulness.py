@@ -68,11 +68,11 @@ class Deletions:
     def order(self, scores_TU: Floats) -> npt.NDArray[np.int64]:
         """Return the units of each row by descending score; of equal scores, the first unit first."""
         scores_TK = np.where(self.read_TU, scores_TU, -np.inf)[:, self.units]
-        return np.asarray(self.units)[np.argsort(-scores_TK, axis=1, kind="stable")]
+        return np.asarray(self.units, np.int64)[np.argsort(-scores_TK, axis=1, kind="stable")]
 
     def random_order(self, seed: int) -> npt.NDArray[np.int64]:
         """Return one random order for all rows, which share the deletions then."""
-        order_K = np.random.default_rng(seed).permutation(self.units)
+        order_K = np.random.default_rng(seed).permutation(np.asarray(self.units, np.int64))
         found: npt.NDArray[np.int64] = order_K[np.argsort(~self.read_TU[:, order_K], axis=1, kind="stable")]
         return found
 

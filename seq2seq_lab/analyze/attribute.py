@@ -136,11 +136,7 @@ def attribute(options: argparse.Namespace) -> None:
     tables = [
         methods_table(found, options.delete),
         *source_shares(found),
-        *(
-            table
-            for name, own in by_group.items()
-            for table in group_tables(methods, name, own, groups[name])
-        ),
+        *group_tables(methods, by_group, groups),
     ]
     left_out = sum(one.left_out for one in explained)
     notes = [*notes_on(explained, options)]
@@ -241,27 +237,29 @@ def groups_of_outputs(run: Any, split: Any) -> dict[str, dict[str, list[int]]]:
 
 def group_tables(
     methods: Sequence[str],
-    name: str,
-    found: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    groups: Mapping[str, Sequence[int]],
-) -> list[TextTable]:
-    """Return one measure of each method by group of examples as a table: the first of `BY_GROUP` that was computed.
+    by_group: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]],
+    groups: Mapping[str, Mapping[str, Sequence[int]]],
+) -> Iterator[TextTable]:
+    """Yield one measure of each method by group of examples: the first of `BY_GROUP` that was computed.
 
     Args:
-        found: the means of each group.
+        by_group: the means of each group, by the name of the grouping.
         groups: the examples of each group.
     """
-    measured = {key for own in found.values() for of_method in own.values() for key in of_method}
-    if (measure := next((key for key in BY_GROUP if key in measured), None)) is None:
-        return []
-    rows = [
-        [
-            f"{group} ({len(groups[group]):,})",
-            *(own[method][measure].text(".3f") if measure in own[method] else "–" for method in methods),
-        ]
-        for group, own in found.items()
-    ]
-    return [TextTable(f"{MEASURES[measure]} by {name} (number of examples)", ["", *methods], rows)]
+    for name, found in by_group.items():
+        measured = {key for own in found.values() for of_method in own.values() for key in of_method}
+        for measure in [key for key in BY_GROUP if key in measured][:1]:
+            rows = [
+                [
+                    f"{group} ({len(groups[name][group]):,})",
+                    *(
+                        own[method][measure].text(".3f") if measure in own[method] else "–"
+                        for method in methods
+                    ),
+                ]
+                for group, own in found.items()
+            ]
+            yield TextTable(f"{MEASURES[measure]} by {name} (number of examples)", ["", *methods], rows)
 
 
 def source_shares(found: Mapping[str, Mapping[str, Any]]) -> list[TextTable]:

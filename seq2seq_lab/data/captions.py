@@ -63,6 +63,10 @@ class CaptionedImages:
                 f"CaptionedImages: images are of shape {self.images.shape} and type {kind}. Give RGB values of uint8 in the "
                 f"shape I × 3 × height × width, or floating-point features in the shape I × D × rows × columns."
             )
+        if not isinstance(self.image_N, np.ndarray) or self.image_N.dtype.kind not in "iu":
+            raise UserError(
+                "CaptionedImages: image_N is not an array of integers. Give one with numpy.array."
+            )
         if len(self.image_N) and not 0 <= self.image_N.min() <= self.image_N.max() < len(self.images):
             raise UserError(
                 f"CaptionedImages: image_N has values from {self.image_N.min()} to {self.image_N.max()}. Give indices of "

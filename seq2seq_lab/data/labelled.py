@@ -178,7 +178,8 @@ class LabelledFiles(ABC):
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         given = [name for name in SPLITS if getattr(self, name) is not None]
-        check_shares(self.validation_share, self.test_share, given)
+        validation, test = (0.0 if name in given else share for name, share in self.shares.items())
+        check_shares(validation, test, given)
 
     @property
     def shares(self) -> dict[str, float]:

@@ -110,9 +110,10 @@ class Monolingual:
         train = len(lines) - sum(cut.values())
         if 0 in (train, *cut.values()):
             sizes = ", ".join(f"{size} for {name}" for name, size in {"train": train, **cut}.items())
+            better = text.larger_shares({name: shares[name] for name, size in cut.items() if not size}, 0.1)
             raise UserError(
-                f"dataset.path={path} has {len(lines)} lines with text, which gives {sizes}. Add lines, or increase "
-                f"dataset.validation_share and dataset.test_share."
+                f"dataset.path={path} has {len(lines)} lines with text, which gives {sizes}. Add lines"
+                f"{f', or set larger shares, for example {better}' if better else ''}."
             )
         text.warn_of_small_splits(cut, len(lines), shares)
         parts, end = {"train": Sentences(lines[:train], documents=documents[:train])}, train

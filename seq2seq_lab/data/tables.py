@@ -329,7 +329,10 @@ def _table_pairs(
 
 def _problem_of(cells: Cells, wrong: str) -> str:
     """Return what is wrong with a row; a blank line does not decide the number of columns."""
-    return wrong or (find_problem(next(iter(cells))) if len(cells) == 1 else "")
+    if wrong or len(cells) != 1:
+        return wrong
+    cell = next(iter(cells))
+    return find_problem(cell) if not isinstance(cell, str) or cell.strip() else EMPTY_LINE
 
 
 def _check_width(location: str, width: int, wanted: Sequence[int]) -> None:

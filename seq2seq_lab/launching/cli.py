@@ -31,6 +31,7 @@ from seq2seq_lab.config.compose import (
     select_choices,
 )
 from seq2seq_lab.config.input_paths import make_absolute
+from seq2seq_lab.config.run_folder import read_finished_result
 from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError, report_errors
@@ -217,9 +218,10 @@ def run_study(request: Request, arguments: Sequence[str], settings: Sequence[str
         study.check_direction(composed)
         with read_write(composed.node):
             composed.node.study.varies = request.varies  # the name of the job's folder depends on it
-    for config in {str(job.config.logger): job.config for job in request.jobs}.values():
-        check_logger(config)
     planned = study.plan(request)
+    unfinished = [job.config for job in request.jobs if read_finished_result(job.job_folder) is None]
+    for config in {str(config.logger): config for config in unfinished}.values():
+        check_logger(config)
     provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:

@@ -41,7 +41,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.runtime.tables import print_table
-from seq2seq_lab.tracking.parts import set_in_environment, short_name
+from seq2seq_lab.tracking.parts import of_environment, short_name
 
 INDEX = "index.jsonl"
 INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
@@ -134,7 +134,8 @@ def plan(request: Request) -> Study:
 def _find_search(node: DictConfig) -> Search | None:
     if OmegaConf.select(node, "hydra.sweeper._target_") in GRIDS:
         return None
-    return Search(_direction(node), OmegaConf.select(node, "hydra.sweeper.storage") is not None)
+    names = ("hydra.sweeper.storage", "hydra.sweeper.study_name")
+    return Search(_direction(node), all(OmegaConf.select(node, name) is not None for name in names))
 
 
 def _direction(node: DictConfig) -> str | None:
@@ -156,18 +157,19 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 
 
 def name_in_logger(node: DictConfig, entry: Entry) -> None:
-    """Set the logger's name, group and tags to those of the study, where it has them and neither it nor the environment
-    sets them.
+    """Set the logger's name, group and tags where it has them and they are empty: to those of the environment, else of the
+    study.
     """
-    given = {
+    given: dict[str, Any] = {
         "name": short_name(entry.settings) or entry.hash,
         "group": short_name([node.study.name]),
         "tags": [short_name([setting], TAG_LENGTH) for setting in entry.settings],
     }
-    excluded = set_in_environment(node.logger)
+    for key, value in of_environment(node.logger).items():
+        given[key] = value.split(",") if key == "tags" else value
     with read_write(node), open_dict(node):
         for key, value in given.items():
-            if key in node.logger and not node.logger[key] and key not in excluded:
+            if key in node.logger and not node.logger[key]:
                 node.logger[key] = value
 
 
@@ -365,7 +367,7 @@ def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
         return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
     notes = ["Finish an interrupted trial with: python -m seq2seq_lab resume=FOLDER"]
     if not study.search.is_stored:
-        notes.append("Without hydra.sweeper.storage, the repeated command starts a new search.")
+        notes.append("Without hydra.sweeper.storage and study_name, it starts a new search.")
     return "\n".join(["Repeat the command for further trials; finished trials are kept:", *lines, *notes])
 
 
@@ -417,10 +419,9 @@ def print_best(folder: Path, entries: Sequence[Entry], search: Search) -> None:
     """
     scored = []
     for entry in entries:
-        result = read_finished_result(folder / entry.hash) or {}
-        value = result.get(monitor := result.get("monitor", ""))
-        if value is not None and math.isfinite(number := float(value)):
-            scored.append((number, f"{monitor} {number:.5g}: {entry.label} in {folder / entry.hash}"))
+        value = score(folder / entry.hash, None)
+        if value is not None and math.isfinite(value):
+            scored.append((value, f"{value:.5g}: {entry.label} in {folder / entry.hash}"))
     if search.direction is not None and scored:
         choose = max if search.direction == "maximize" else min
         print(f"Best trial: {choose(scored, key=lambda pair: pair[0])[1]}")

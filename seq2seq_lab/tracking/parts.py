@@ -33,7 +33,7 @@ def build_logger(
     Args:
         overrides: the settings of the command line; None if they are unknown.
     """
-    settings = named(config.logger, overrides, set_in_environment(config.logger))
+    settings = named(config.logger, overrides, of_environment(config.logger))
     return part("logger", settings, KINDS)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
@@ -81,10 +81,10 @@ def named(
     }
 
 
-def set_in_environment(logger: Mapping[str, Any]) -> set[str]:
+def of_environment(logger: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys of a logger that environment variables set where they are empty; see `Logger.VARIABLES`."""
     variables = locate("logger", dict(logger), KINDS).VARIABLES
-    return {key for key, variable in variables.items() if os.environ.get(variable)}
+    return {key: value for key, variable in variables.items() if (value := os.environ.get(variable))}
 
 
 def short_name(settings: Sequence[str], length: int = NAME_LENGTH) -> str:

@@ -275,7 +275,7 @@ class WandbTracker(Logger):
 
         def note(run: "wandb.Run") -> None:
             notes = run.notes or ""
-            if text not in notes.splitlines():
+            if text not in notes:
                 run.notes = f"{notes}\n{text}".lstrip("\n")
 
         self._send(note)
@@ -357,13 +357,17 @@ def has_api_key() -> bool:
     """Return whether an API key of W&B is known, without a prompt.
 
     Raises:
-        UserError: the key has an invalid format.
+        UserError: the key has an invalid format, or a run that is not online is active.
     """
     import wandb
     from wandb.errors import AuthenticationError
 
     if wandb.run is not None:  # `wandb.login` has no effect while a run is active
-        return not (wandb.run.offline or wandb.run.disabled)
+        if wandb.run.offline or wandb.run.disabled:
+            raise UserError(
+                "A W&B run that is not online is active in this process. End it with wandb.finish()."
+            )
+        return True
     try:
         return wandb.login(prompt=False, verify=False)
     except AuthenticationError as error:
@@ -435,11 +439,6 @@ def _find_key(mode: Mode) -> bool:
         raise UserError(f"{error} To record the run offline, set logger.mode=offline.") from None
     if known:
         return True
-    if mode == "online" and _has_active_run():
-        raise UserError(
-            "logger.mode=online: a W&B run that is not online is active in this process. End it with wandb.finish(), or "
-            "use logger.mode=auto or logger.mode=offline."
-        )
     if mode == "online" or os.environ.get("WANDB_MODE") == "online":
         raise UserError(
             "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "

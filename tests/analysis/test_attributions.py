@@ -358,6 +358,13 @@ def test_deletions_of_all_units_that_are_read_are_those_of_one_random_order() ->
     assert order_TK[0].tolist() == np.random.default_rng(3).permutation(deletions.units).tolist()
 
 
+def test_an_empty_source_has_no_unit_to_delete() -> None:
+    (explained,) = explain([demo().question("", "hello")], ["occlusion"], greedy=True)
+    assert explained.attributions["occlusion"].scores_TU.shape == (2, 2)  # of `<sos>` and `<eos>`
+    assert "area" not in explained.measures[RANDOM]
+    assert explained.measures[GREEDY]["area"] == (0, 0)
+
+
 def test_the_units_of_a_text_of_one_word_are_its_tokens() -> None:
     letters = [(i, i + 1) for i in range(4)]
     for before in (0, 1):

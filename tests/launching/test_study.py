@@ -41,6 +41,7 @@ from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.parts import build_dataset, data_record
+from seq2seq_lab.tracking.wandb import WandbTracker
 from seq2seq_lab.training import checkpoint, provenance
 
 DATASET = build_dataset
@@ -458,7 +459,22 @@ def test_the_environment_names_the_record_instead_of_the_study(
     monkeypatch.setenv("WANDB_TAGS", "a,b")
     program("-m", "seed=1,2", "study.name=why", "logger=wandb")
     logger = program.jobs[0].config.logger
-    assert (logger["name"], logger["group"], logger["tags"]) == ("seed=1", None, [])
+    assert (logger["name"], logger["group"], logger["tags"]) == ("seed=1", "mine", ["a", "b"])
+
+
+def test_only_jobs_without_a_result_need_the_logger(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Any] = []
+    monkeypatch.setattr(WandbTracker, "check", checked.append)
+    line = ("-m", "study.name=mine", "logger=wandb")
+    program(*line, "seed=1")
+    before = len(checked)
+    assert before
+    assert program(*line, "seed=1", "logger.mode=online", "study.changed=keep") == []
+    assert len(checked) == before
+    assert program(*line, "seed=1,2", "logger.mode=online", "study.changed=keep") == [2]
+    assert {one["mode"] for one in checked[before:]} == {"online"}
 
 
 @pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])
@@ -756,7 +772,11 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
         ({"_target_": "hydra_plugins.seq2seq_lab_sweeper.CellsSweeper"}, None),
         ({"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"}, None),
         ({"_target_": "x.OptunaSweeper", "direction": "maximize", "storage": None}, ("maximize", False)),
-        ({"_target_": "x.OptunaSweeper", "direction": "minimize", "storage": "x"}, ("minimize", True)),
+        ({"_target_": "x.OptunaSweeper", "direction": "minimize", "storage": "x"}, ("minimize", False)),
+        (
+            {"_target_": "x.OptunaSweeper", "direction": "minimize", "storage": "x", "study_name": "y"},
+            ("minimize", True),
+        ),
         ({"_target_": "x.Other"}, (None, False)),
     ],
 )
@@ -795,5 +815,5 @@ def test_the_trials_of_a_repeated_search_are_numbered_in_order_and_the_best_one_
     assert [(entry.number, entry.hash) for entry in entries] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     study.print_best(tmp_path, entries, Search(direction, True))
     value = {"lr=2": 2.5, "lr=1": 1.5}.get(best)
-    expected = f"Best trial: val/bleu {value}: {best} in {tmp_path}/{'bc'[best == 'lr=2']}\n"
+    expected = f"Best trial: {value}: {best} in {tmp_path}/{'bc'[best == 'lr=2']}\n"
     assert capsys.readouterr().out == (expected if best else "")

@@ -122,6 +122,8 @@ def test_r_drop_does_not_double_the_penalty() -> None:
         ({"regions": []}, "regions: 0"),
         ({"image_N": np.array([1])}, "image_N .* 1 to 1"),
         ({"image_N": np.array([-1])}, "image_N"),
+        ({"image_N": [0]}, "image_N is not an array of integers"),
+        ({"image_N": np.array([0.0])}, "image_N is not an array of integers"),
         ({"images": np.zeros((1, 8, 8, 3), np.uint8)}, r"\(1, 8, 8, 3\)"),
     ],
 )

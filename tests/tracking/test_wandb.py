@@ -25,7 +25,7 @@ from seq2seq_lab.tracking import wandb as tracker_module
 from seq2seq_lab.tracking.files import FileTracker
 from seq2seq_lab.tracking.git import git_commit
 from seq2seq_lab.tracking.parts import build_logger, named
-from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
+from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder, has_api_key
 
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
 
@@ -513,8 +513,10 @@ def test_an_active_run_of_the_user_stays_active(
     settings = wandb.Settings(silent=True, console="off")
     users = wandb.init(project="mine", dir=tmp_path / "user", mode="offline", settings=settings)
     process = wandb.setup().ensure_service()._proc._process
-    with pytest.raises(UserError, match=r"logger\.mode=online.* not online .*wandb\.finish\(\)"):
+    with pytest.raises(UserError, match=r"not online .*wandb\.finish\(\).* logger\.mode=offline"):
         _build(tmp_path, mode="online")
+    with pytest.raises(UserError, match=r"not online .*wandb\.finish\(\)\.$"):
+        has_api_key()
     users.log({"a": 1})
     tracker = _build(tmp_path)
     assert tracker.offline  # as the user's
