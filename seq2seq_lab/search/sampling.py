@@ -1,5 +1,6 @@
 """Sampling: tokens drawn from the distribution of the model."""
 
+import math
 from typing import Annotated
 
 import torch
@@ -10,9 +11,14 @@ from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.search.base import LengthFactor
 from seq2seq_lab.search.paths import PathSearch
 
+# log p of tokens with the probability 0: a readout that cannot return log 0 returns that of the smallest number.
+IMPOSSIBLE = math.log(torch.finfo(torch.float32).tiny) + 1
+
 
 class SamplingSearch(PathSearch):
     """Draw each token from softmax(log p / temperature), restricted to the most probable tokens.
+
+    A token with the probability 0, such as a word that a pointer model can neither generate nor copy, is never drawn.
 
     A draw depends on the seed, the index of the sentence in the text, the index of the output and the position in it, but
     not on the batch or the number of ranks. The log-probabilities of hypotheses are those of the model.
@@ -44,7 +50,8 @@ class SamplingSearch(PathSearch):
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
-        probs_AKV = (log_probs_AKV / self.temperature).softmax(-1)
+        impossible_AKV = log_probs_AKV < IMPOSSIBLE
+        probs_AKV = (log_probs_AKV / self.temperature).masked_fill(impossible_AKV, -math.inf).softmax(-1)
         path_K = torch.arange(self.width, device=index_A.device)
         draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
         if self.top_k is None and self.top_p == 1:  # sorting the whole vocabulary would take most of the time

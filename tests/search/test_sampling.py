@@ -76,6 +76,15 @@ def test_an_index_of_probability_0_is_never_drawn(weights: tuple[float, ...]) ->
     assert (counts[np.array(weights) == 0] == 0).all()
 
 
+def test_a_token_of_probability_0_is_not_drawn_at_any_temperature() -> None:
+    probs_V = torch.tensor([0.5, 0.5, 1e-30, torch.finfo(torch.float32).tiny])
+    search = sampling_search(temperature=1000.0, nbest=DRAWS)
+    log_probs_1KV = probs_V.log().log_softmax(-1).expand(1, DRAWS, -1)
+    counts = np.bincount(search.choose(log_probs_1KV, torch.zeros(1, dtype=torch.long), 0)[0], minlength=4)
+    assert counts[3] == 0
+    assert counts[:3].min() > DRAWS / 4
+
+
 def test_towards_temperature_0_it_is_greedy() -> None:
     model, batch = model_of(), sentences(*range(1, 9))
     greedy = GreedySearch(0.0, 1.0, 4)(model, batch, True)
