@@ -142,26 +142,23 @@ def explain(
         if greedy:
             measures[GREEDY] = {"area": _sum(deletions.area(deletions.greedy())[used_T])}
         other = None if random_questions is None else attribute(random_questions[index], methods, options)
+        words_TU = (question.source.is_word & question.read_TU)[used_T]
+        words = None if gold is None else gold_words(question, gold[index])
         for name, one in found.items():
-            measures[name] |= dict(_compared(question, used_T, name, one, found, other))
-            if gold is not None:
+            measures[name] |= dict(_compared(words_TU, used_T, name, one, found, other))
+            if gold is not None and words is not None:
                 influence = None if influences is None else influences[index]
-                measures[name] |= dict(_against_gold(question, one.scores_TU, gold[index], influence, used_T))
+                measures[name] |= dict(_against_gold(words, one.scores_TU, gold[index], influence, used_T))
         yield Explained(
             **{**attributed_fields(question, against_T), "index": index},
             attributions=found,
             measures=measures,
-            agreement=dict(_agreement(question, found, used_T)),
+            agreement=dict(_agreement(words_TU, found, used_T)),
             gold_cells=[] if gold is None else gold_cells(question, gold[index]),
             left_out=int((~differs_T).sum()),
             ended=has_ended,
             only_copied=question.only_copied,
         )
-
-
-def words_of(question: Question) -> Flags:
-    """Return whether each unit is a word that the model has read before each output: [T, U]."""
-    return question.source.is_word & question.read_TU
 
 
 def gold_cells(question: Question, gold: Gold) -> list[tuple[int, int]]:
@@ -220,14 +217,15 @@ def _random(
 
 
 def _compared(
-    question: Question,
+    words_TU: Flags,
     used_T: Flags,
     name: str,
     one: Attribution,
     found: Mapping[str, Attribution],
     other: Mapping[str, Attribution] | None,
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    words_TU, own_TU = words_of(question)[used_T], one.scores_TU[used_T]
+    """Yield the measures of a method; `words_TU` says which units the used rows have read and are words."""
+    own_TU = one.scores_TU[used_T]
     if "attention" in found and name != "attention":
         scores_TU = found["attention"].scores_TU[used_T]
         yield "tau_attention", _sum(faithful.rank_correlation(own_TU, scores_TU, words_TU))
@@ -246,18 +244,16 @@ def _compared(
 
 
 def _agreement(
-    question: Question, found: Mapping[str, Attribution], used_T: Flags
+    words_TU: Flags, found: Mapping[str, Attribution], used_T: Flags
 ) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
-    words_TU = words_of(question)[used_T]
     for (name, one), (other_name, other) in itertools.combinations(found.items(), 2):
         tau = faithful.rank_correlation(one.scores_TU[used_T], other.scores_TU[used_T], words_TU)
         yield (name, other_name), _sum(tau)
 
 
 def _against_gold(
-    question: Question, scores_TU: Floats, gold: Gold, influence: Influence | None, used_T: Flags
+    words: WordLinks, scores_TU: Floats, gold: Gold, influence: Influence | None, used_T: Flags
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    words = gold_words(question, gold)
     used_W = _used_words(words, used_T)
     yield from _alignment(words, scores_TU, gold, used_W).items()
     if influence is not None:

@@ -409,7 +409,7 @@ def source_units(line: str, spans: Sequence[tuple[int, int]], before: int) -> Un
 
 
 def without_copies(source: Source, removed_NS: Tensor) -> Source:
-    """Return a source whose tokens at some positions cannot be copied: their attention is that of the padding token."""
+    """Return a source whose tokens at some positions cannot be copied: the padding token is copied instead."""
     if source.tokens_BS is None:
         return source
     return source._replace(tokens_BS=source.tokens_BS.masked_fill(removed_NS, PAD))

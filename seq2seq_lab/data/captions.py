@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data.caption_files import read_captions
+from seq2seq_lab.data.corpus import check_lengths
 from seq2seq_lab.data.local_files import check_encoding
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.text import new_counts
@@ -53,10 +54,7 @@ class CaptionedImages:
     def __post_init__(self) -> None:
         columns: dict[str, Sized] = {"captions": self.captions, "names": self.names, "image_N": self.image_N}
         columns |= {} if self.regions is None else {"regions": self.regions}
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len({*lengths.values()}) != 1:
-            sizes = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
-            raise UserError(f"CaptionedImages: {sizes}. Give each of them a value per pair.")
+        check_lengths("CaptionedImages", columns)
         kind = self.images.dtype
         if self.images.ndim != 4 or (kind == np.uint8 and self.images.shape[1] != 3):
             raise UserError(

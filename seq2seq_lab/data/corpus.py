@@ -1,7 +1,7 @@
 """The result of a data set: pairs of plain text in splits, with gold word alignments if they are known."""
 
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -97,12 +97,7 @@ class Columns:
                 raise UserError(
                     f"{kind}: {name} is of type {type(column).__name__}. Give a sequence, such as a list."
                 )
-        lengths = {name: len(column) for name, column in columns.items() if column is not None}
-        if len({*lengths.values()}) != 1:
-            sizes = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
-            raise UserError(
-                f"{kind}: the columns have different lengths ({sizes}). Give each column a value per example."
-            )
+        check_lengths(kind, {name: column for name, column in columns.items() if column is not None})
 
     def __len__(self) -> int:
         return next(len(column) for column in self._columns().values() if column is not None)
@@ -118,6 +113,20 @@ class Columns:
 
     def _columns(self) -> dict[str, Sequence[Any] | None]:
         return {column.name: getattr(self, column.name) for column in fields(self)}
+
+
+def check_lengths(kind: str, columns: Mapping[str, Sized]) -> None:
+    """Refuse columns of different lengths.
+
+    Args:
+        kind: the name of the type that has them.
+    """
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len({*lengths.values()}) != 1:
+        sizes = ", ".join(f"{name}: {length:,}" for name, length in lengths.items())
+        raise UserError(
+            f"{kind}: the columns have different lengths ({sizes}). Give each column a value per example."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from seq2seq_lab.data.headers import check_columns, check_first_rows
 from seq2seq_lab.data.local_files import compose, list_folder, plain_suffix, read_lines
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import EMPTY_LINE, find_problem
+from seq2seq_lab.data.text import find_line_problem, find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import parse_json
 
@@ -329,10 +329,7 @@ def _table_pairs(
 
 def _problem_of(cells: Cells, wrong: str) -> str:
     """Return what is wrong with a row; a blank line does not decide the number of columns."""
-    if wrong or len(cells) != 1:
-        return wrong
-    cell = next(iter(cells))
-    return find_problem(cell) if not isinstance(cell, str) or cell.strip() else EMPTY_LINE
+    return wrong or (find_line_problem(next(iter(cells))) if len(cells) == 1 else "")
 
 
 def _check_width(location: str, width: int, wanted: Sequence[int]) -> None:
@@ -400,7 +397,7 @@ def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
                 return
     for line_number, (text, wrong) in enumerate(itertools.chain(start, lines), start=1):
         row = None
-        if not (wrong := wrong or (find_problem(text) if text.strip() else EMPTY_LINE)):
+        if not (wrong := wrong or find_line_problem(text)):
             row, wrong = _parsed(text)
         yield f"{path} line {line_number}", *((cast(Cells, {}), wrong) if wrong else _object(row))
 

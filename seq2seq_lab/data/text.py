@@ -116,6 +116,11 @@ def find_problem(value: object) -> str:
     return "" if visible else EMPTY
 
 
+def find_line_problem(line: str) -> str:
+    """As `find_problem` for a whole line, which is called empty if it is blank."""
+    return find_problem(line) if line.strip() else EMPTY_LINE
+
+
 def malformed(line: str, form: str) -> str:
     """Return what is wrong with a line that is not in the right form."""
     return f"{line!r:.80} is not {form}" if line.strip() else EMPTY_LINE

@@ -41,7 +41,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.runtime.tables import print_table
-from seq2seq_lab.tracking.parts import of_environment, short_name
+from seq2seq_lab.tracking.parts import from_environment, short_name
 
 INDEX = "index.jsonl"
 INDEX_TIMEOUT = 60.0  # seconds to wait for other jobs that append to the index
@@ -165,8 +165,7 @@ def name_in_logger(node: DictConfig, entry: Entry) -> None:
         "group": short_name([node.study.name]),
         "tags": [short_name([setting], TAG_LENGTH) for setting in entry.settings],
     }
-    for key, value in of_environment(node.logger).items():
-        given[key] = value.split(",") if key == "tags" else value
+    given |= from_environment(node.logger)
     with read_write(node), open_dict(node):
         for key, value in given.items():
             if key in node.logger and not node.logger[key]:

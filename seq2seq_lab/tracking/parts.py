@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def build_logger(
     Args:
         overrides: the settings of the command line; None if they are unknown.
     """
-    settings = named(config.logger, overrides, of_environment(config.logger))
+    settings = named({**config.logger, **from_environment(config.logger)}, overrides)
     return part("logger", settings, KINDS)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
@@ -56,16 +56,11 @@ def record_data(logger: Logger, dataset: object, record: Mapping[str, Any]) -> N
     logger.record_data(f"dataset-{record['fingerprint'][:12]}", mask_secrets({"dataset": dataset, **record}))
 
 
-def named(
-    logger: Mapping[str, Any], overrides: Sequence[str] | None, excluded: Collection[str] = ()
-) -> dict[str, Any]:
+def named(logger: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[str, Any]:
     """Return the settings of a logger with a name and a group where it has these keys and they are empty.
 
     The name is the settings of the command line that change what the run computes. The group is the name without the seed,
     so that a logger shows the mean over seeds.
-
-    Args:
-        excluded: keys that stay empty.
     """
     if overrides is None:
         return dict(logger)
@@ -76,15 +71,17 @@ def named(
         **{
             key: short_name(given) or "defaults"
             for key, given in settings.items()
-            if key in logger and not logger[key] and key not in excluded
+            if key in logger and not logger[key]
         },
     }
 
 
-def of_environment(logger: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys of a logger that environment variables set where they are empty; see `Logger.VARIABLES`."""
+def from_environment(logger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of environment variables for the keys of a logger that are empty; see `Logger.VARIABLES`."""
     variables = locate("logger", dict(logger), KINDS).VARIABLES
-    return {key: value for key, variable in variables.items() if (value := os.environ.get(variable))}
+    empty = [key for key in variables if key in logger and not logger[key]]
+    values = {key: value for key in empty if (value := os.environ.get(variables[key]))}
+    return {key: value.split(",") if key == "tags" else value for key, value in values.items()}
 
 
 def short_name(settings: Sequence[str], length: int = NAME_LENGTH) -> str:
