@@ -45,8 +45,8 @@ class Difference(Plain):
         parting: where the outputs differ first; None if they have the same words, or differ only because the length limit
             cut one of them.
         log_probs: [2, 2], the log-probability that each run (row) gives to the output of each run (column); with `<eos>` if
-            the output ended. Of its own output a run scores the tokens that it generated, of the other output those into
-            which its tokenizer splits the text.
+            the output ended. A run scores the tokens that it generated. It splits the text of the other output with its
+            own tokenizer.
     """
 
     a: Traced
