@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from seq2seq_lab.analysis.attributions import Floats, Options, attribute, check_methods
-from seq2seq_lab.analysis.extraction import Null, Reading, argmax_links, threshold_links, word_weights
+from seq2seq_lab.analysis.extraction import (
+    Null,
+    Reading,
+    argmax_links,
+    check_threshold,
+    threshold_links,
+    word_weights,
+)
 from seq2seq_lab.analysis.forced import Forced
 from seq2seq_lab.analysis.questions import ask
 from seq2seq_lab.errors import UserError, require
@@ -35,21 +42,27 @@ class Extraction:
     layer: int | None = None
     head: int | None = None
 
+    @property
+    def largest(self) -> float:
+        """The largest possible score."""
+        return 1.0 if self.method == "attention" else math.inf
+
     def links(self, weights_WS: Floats) -> set[Link]:
         """Return the links of a sentence pair; see `extraction.argmax_links`."""
         if self.threshold is None:
             return argmax_links(weights_WS, self.null)
-        largest = 1.0 if self.method == "attention" else math.inf
-        return threshold_links(weights_WS, self.threshold, self.null, largest)
+        return threshold_links(weights_WS, self.threshold, self.null, self.largest)
 
 
 def alignments(model: Any, forced: Forced, extraction: Extraction) -> list[set[Link]]:
     """Return the (source word, target word) links of each pair; words are the text between spaces.
 
     Raises:
-        UserError: the model has no such attention, or the method is unknown.
+        UserError: the model has no such attention, the method is unknown, or the threshold is out of range.
     """
     check_methods([extraction.method])
+    if extraction.threshold is not None:
+        check_threshold(extraction.threshold, extraction.largest)
     if forced.source_tokenizer is None:
         raise UserError(
             "align needs a run with text as its source. Give a run of task=translation or task=dialogue."

@@ -63,11 +63,16 @@ def threshold_links(
     Raises:
         UserError: the threshold is out of range.
     """
+    check_threshold(threshold, largest)
+    links_WS = (weights_WS[:, 1:-1] >= threshold) & _linked(weights_WS, null)[:, None]
+    return {(int(source), int(target)) for target, source in np.argwhere(links_WS)}
+
+
+def check_threshold(threshold: float, largest: float) -> None:
+    """Refuse a threshold that is out of range; see `threshold_links`."""
     if not 0 < threshold <= largest:
         limit = "" if math.isinf(largest) else f" and at most {largest:g}"
         raise UserError(f"threshold={threshold}: give a number above 0{limit}.")
-    links_WS = (weights_WS[:, 1:-1] >= threshold) & _linked(weights_WS, null)[:, None]
-    return {(int(source), int(target)) for target, source in np.argwhere(links_WS)}
 
 
 def _linked(weights_WS: Weights, null: Null) -> npt.NDArray[np.bool_]:

@@ -1,5 +1,7 @@
 """Word alignments from attention weights, and the alignment error rate."""
 
+import hashlib
+import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.significance import ratio
@@ -295,9 +297,13 @@ class Alignments(Protocol):
     """Outputs with word alignments.
 
     Attributes:
+        text: the examples, with their gold alignments if they are known.
         alignments: the `link_counts` [N, 4] of each example by the kind of links; see `AlignmentErrorRate`. Empty without
             gold alignments or without attention.
     """
+
+    @property
+    def text(self) -> ParallelText: ...
 
     @property
     def alignments(self) -> Mapping[str, Array]: ...
@@ -311,6 +317,16 @@ class AlignmentMetric(Metric):
     def rows(self, outputs: Alignments) -> Array:
         """Return the `link_counts` of each example."""
         return outputs.alignments[self.links]
+
+    def signature(self, outputs: Alignments) -> str | None:
+        """Return a hash of the gold alignments, which other files can have for the same text."""
+        if not self.shown or outputs.text.gold is None:
+            return None
+        golds = [
+            (gold.source_words, gold.target_words, sorted(gold.links), sorted(gold.possible))
+            for gold in outputs.text.gold
+        ]
+        return f"links:{self.links}|gold:{hashlib.sha256(json.dumps(golds).encode()).hexdigest()[:7]}"
 
     def unavailable(self, outputs: Alignments) -> str | None:
         """See `Metric.unavailable`."""

@@ -69,7 +69,7 @@ def test_heads_thresholds_and_the_null_rule() -> None:
     for method, limit in (("attention", " and at most 1"), ("occlusion", "")):
         threshold = 2.0 if limit else 0.0
         with pytest.raises(UserError, match=rf"^threshold={threshold}: give a number above 0{limit}\.$"):
-            alignments(run.model, forced, Extraction(method, threshold=threshold))
+            alignments(run.model, run.forced([], []), Extraction(method, threshold=threshold))
     with pytest.raises(UserError, match=r"--layer=9 is not allowed"):
         alignments(run.model, forced, Extraction(layer=9, head=0))
     with pytest.raises(UserError, match=r"--head=0 is not allowed.* with --layer"):

@@ -1,8 +1,10 @@
 """Alignment: golden values computed by hand."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -203,6 +205,21 @@ def test_alignment_error_rate_by_hand() -> None:
     assert AlignmentErrorRate().value(found) == pytest.approx(1 - 4 / 9)
     assert AlignmentPrecision().value(found) == pytest.approx(2 / 4)
     assert AlignmentRecall().value(found) == pytest.approx(2 / 5)
+
+
+def test_the_signature_identifies_the_gold_alignments() -> None:
+    def signature(metric: AlignmentErrorRate, *golds: Gold) -> str | None:
+        text = ParallelText(["a b c"], ["a b c"], gold=list(golds) or None)
+        return metric.signature(SimpleNamespace(text=text, alignments={}))
+
+    first = signature(AlignmentErrorRate(), linked({(0, 0), (1, 1)}))
+    assert first is not None
+    assert re.fullmatch(r"links:attention\|gold:[0-9a-f]{7}", first)
+    assert first == signature(AlignmentErrorRate(), linked({(1, 1), (0, 0)}))
+    for other in (linked({(0, 0)}), linked({(0, 0)}, {(1, 1)}), linked({(0, 0), (1, 1)}, {(2, 2)})):
+        assert signature(AlignmentErrorRate(), other) != first
+    assert signature(AlignmentErrorRate()) is None
+    assert signature(AlignmentErrorRate("oracle"), linked({(0, 0)})) is None
 
 
 def test_possible_links_count_for_precision_and_not_for_recall() -> None:

@@ -25,6 +25,7 @@ from rewriting import rewrite
 
 from seq2seq_lab.compare import main
 from seq2seq_lab.config.run_folder import RUN_FORMAT, cover
+from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations, Grouping, Metric
 from seq2seq_lab.metrics.bleu import Bleu
@@ -202,6 +203,7 @@ class Outputs(TextOutputs):
     def __init__(self, hypotheses: list[str], references: References, aer_oracle: float | None) -> None:
         super().__init__(hypotheses, references)
         rates = {"attention": 0.2, "oracle": aer_oracle or 0.0, "diagonal": 0.6}
+        self.__dict__["text"] = ParallelText([], [])
         self.__dict__["alignments"] = {}
         if aer_oracle is not None:
             self.__dict__["alignments"] = {
