@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             margin=options.margin,
             p_of_median_runs=options.p_of_median_runs,
             for_page=options.html is not None,
+            test=options.test,
             attention=options.attention,
             config_dir=options.config_dir,
         )
@@ -98,6 +99,11 @@ def parser() -> Parser:
     )
     arguments.add_argument(
         "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
+    )
+    arguments.add_argument(
+        "--test",
+        metavar="NAME",
+        help="the test set, NAME in test/NAME/… of result.json (default: the first one, test/…)",
     )
     arguments.add_argument(
         "--margin",

@@ -25,7 +25,8 @@ from seq2seq_lab.reporting.distances import (
 )
 from seq2seq_lab.reporting.group_tests import GroupDifference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
-from seq2seq_lab.reporting.runs import Group, differing, find_runs, group_runs
+from seq2seq_lab.reporting.runs import FIRST, Group, differing, find_runs, group_runs
+from seq2seq_lab.reporting.score_tables import test_splits
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import mean_and_deviation, print_table, with_spread
@@ -148,6 +149,11 @@ class Table:
         return self.metrics[self.metric].higher_is_better is not None
 
     @property
+    def test(self) -> str:
+        """The prefix of the test set in the folders of the runs; see `Run.test`."""
+        return self.groups[0].runs[0].test
+
+    @property
     def label(self) -> str:
         """The label of the metric that the groups are sorted by."""
         return self.metrics[self.metric].label
@@ -162,12 +168,15 @@ def compare_folders(
     margin: float | None = None,
     p_of_median_runs: bool = False,
     for_page: bool = False,
+    test: str | None = None,
 ) -> Table:
     """Compare the finished runs in folders; see `compare`.
 
     Args:
         folders: of runs, studies or evaluations (RUN/evaluations/NUMBER).
         by: the settings that distinguish the rows; () for all that differ, except the seed.
+        test: the name of the test set, NAME in `test/NAME/…` of `result.json`; None for the first one. Runs without it are
+            skipped.
         for_page: also skip runs whose outputs and attention are malformed.
 
     Raises:
@@ -177,7 +186,7 @@ def compare_folders(
     require_list("compare", "settings", by, "by")
     named = [*map(named_folder, folders)]
     require(named != [], "folders", named, "one or more folders")
-    runs, skipped = find_runs(named, for_page)
+    runs, skipped = find_runs(named, for_page, test)
     table = compare(group_runs(runs, by), baseline, metric, margin=margin, p_of_median_runs=p_of_median_runs)
     return replace(table, skipped=tuple(skipped))
 
@@ -217,7 +226,8 @@ def compare(
     metric = metric or runs[0].declared.primary
     if metric not in metrics:
         raise UserError(
-            f"--metric={metric} is not a metric of these runs.{did_you_mean(metric, metrics)} Metrics: {', '.join(metrics)}."
+            f"--metric={metric} is not a metric of these runs.{did_you_mean(metric, metrics)} Metrics: "
+            f"{', '.join(metrics)}. For another test set than the first: --test NAME."
         )
     # Earlier versions recorded a direction for metrics that have none.
     if metrics[metric].built_in and metric in BUILT_IN:
@@ -442,7 +452,7 @@ def print_comparison(table: Table) -> None:
 
 def note(table: Table) -> str:
     """Return the text below the table."""
-    reasons = [*untested(table), *([] if table.bases else untested_models(table))]
+    reasons = [*untested(table), *([] if table.bases else untested_models(table)), *other_test_sets(table)]
     return " ".join([explanation(table, table.metrics), *reasons])
 
 
@@ -455,6 +465,7 @@ def explanation(table: Table, shown: Mapping[str, Declaration]) -> str:
     signature = shared_signature(table)
     parts = [
         "Means; std: standard deviation over the runs of a line.",
+        *([] if table.test == FIRST else [f"Test set: {table.test.removeprefix(f'{FIRST}/')}."]),
         *([f"{table.label}: {signature}."] if signature else []),
         *(
             []
@@ -488,6 +499,15 @@ def untested(table: Table) -> Iterator[str]:
     yield f"No {P_SEEDS}: {reason}."
     if table.margin is not None:
         yield f"Equality within ±{table.margin} is not tested for the same reason."
+
+
+def other_test_sets(table: Table) -> Iterator[str]:
+    """Yield how to compare the runs on their further test sets."""
+    runs = [run for group in table.groups for run in group.runs]
+    splits = dict.fromkeys(split for run in runs for split in test_splits(run.result) if split != FIRST)
+    options = [f"--test {split.removeprefix(f'{FIRST}/')}" for split in splits]
+    if options:
+        yield f"Other test sets: {', '.join(options)}."
 
 
 def statistics_of(table: Table) -> str:

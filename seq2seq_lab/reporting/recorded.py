@@ -85,13 +85,13 @@ def check_statistics(run: "Run") -> None:
         totals_1K = run.statistics[name].sum(axis=0, keepdims=True)
         if not np.isfinite(totals_1K).all() or (not one.built_in and totals_1K.shape[1] != 2):
             raise UserError(
-                f"scored/test.npz: {name} has {totals_1K.shape[1]} columns, or values that are not finite"
+                f"{run.statistics_file}: {name} has {totals_1K.shape[1]} columns, or values that are not finite"
             )
         try:
             if one.built_in and name in BUILT_IN:
                 BUILT_IN[name].values(totals_1K)
         except (IndexError, ValueError) as error:
-            raise UserError(f"scored/test.npz: {name} cannot be computed: {error}") from error
+            raise UserError(f"{run.statistics_file}: {name} cannot be computed: {error}") from error
 
 
 def differing_counts(runs: Sequence["Run"]) -> dict[int, str]:
@@ -105,7 +105,7 @@ def differing_counts(runs: Sequence["Run"]) -> dict[int, str]:
     for index, (run, count) in enumerate(zip(runs, rows, strict=True)):
         if count and count != (most := counts[run.test_set].most_common(1)[0][0]):
             found[index] = (
-                f"scored/test.npz has {count:,} examples, and other runs of its test set have {most:,}"
+                f"{runs[index].statistics_file} has {count:,} examples, and other runs of its test set have {most:,}"
             )
     return found
 

@@ -2,8 +2,9 @@
 
 import functools
 import logging
+import re
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,12 +31,14 @@ from seq2seq_lab.reporting.naming import (
     setting_value,
     text_of,
 )
-from seq2seq_lab.reporting.score_tables import read_statistics
+from seq2seq_lab.reporting.score_tables import read_statistics, test_splits
+from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
 COMPONENTS = "custom components"
 ASPECTS = ("code", COMPONENTS, "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
+FIRST = "test"  # the prefix of the first test set
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class Run:
         result: the contents of `result.json`.
         record: the contents of `run.json`.
         damaged: the problem of each damaged file of statistics or examples in the folder; these files are not used.
+        test: the prefix of the test set that is compared, in the folder: `test`, or `test/NAME` for `of_test_set`.
     """
 
     folder: Path
@@ -59,6 +63,7 @@ class Run:
     result: dict[str, Any]
     record: dict[str, Any]
     damaged: dict[str, str]
+    test: str = FIRST
 
     @property
     def is_evaluation(self) -> bool:
@@ -77,11 +82,11 @@ class Run:
 
     @property
     def test_set(self) -> str:
-        """Identifies the examples of its first test set and how they are scored."""
+        """Identifies the examples of its test set and how they are scored."""
         return str(self.result["test/examples"])
 
     def signature(self, metric: str) -> str:
-        """Return how a metric of the first test set was computed; empty if the metric has no signature."""
+        """Return how a metric of the test set was computed; empty if the metric has no signature."""
         return str(self.result.get(f"test/{metric}_signature", ""))
 
     @functools.cached_property
@@ -116,10 +121,15 @@ class Run:
             ),
         }
 
+    @property
+    def statistics_file(self) -> str:
+        """The name of the file of `statistics`."""
+        return f"scored/{dotted(self.test)}.npz"
+
     @functools.cached_property
     def statistics(self) -> dict[str, Array]:
-        """The statistics per example of its first test set; empty if the folder does not have them."""
-        name = "scored/test.npz"
+        """The statistics per example of its test set; empty if the folder does not have them."""
+        name = self.statistics_file
         return read_statistics(self.folder / name) if self._usable(name) else {}
 
     def _usable(self, name: str) -> bool:
@@ -134,7 +144,7 @@ class Run:
 
     @functools.cached_property
     def examples(self) -> list[dict[str, Any]]:
-        """The outputs of its first test set, in the order of the set: "input", "reference", "output" and its "score".
+        """The outputs of its test set, in the order of the set: "input", "reference", "output" and its "score".
 
         Translations have their "source_words", and maybe "phenomena", separated by commas.
         """
@@ -159,7 +169,7 @@ class Run:
 
     @functools.cached_property
     def tables(self) -> list[dict[str, Any]]:
-        """Tables of the task on its first test set: "title", "heads", "rows"."""
+        """Tables of the task on its test set: "title", "heads", "rows"."""
         return self._rows("tables")
 
     def _rows(self, kind: str, file: str | None = None) -> list[dict[str, Any]]:
@@ -208,11 +218,14 @@ class Group:
         return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run], list[str]]:
+def find_runs(
+    paths: Iterable[Path], for_page: bool = False, test: str | None = None
+) -> tuple[list[Run], list[str]]:
     """Return the finished runs in folders, at any depth, and the skipped folders with the reasons.
 
     Args:
         for_page: also skip runs whose outputs and attention are malformed.
+        test: see `of_test_set`; runs without this test set are skipped. None: the first one.
 
     Raises:
         UserError: a folder does not exist, or no run is finished.
@@ -225,7 +238,7 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
             try:
-                run = read_finished(folder, for_page)
+                run = read_finished(folder, for_page, test)
             except UserError as error:
                 reason = str(error).removesuffix(".")
                 skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
@@ -245,9 +258,10 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
     kept = [run for index, run in enumerate(found) if index not in differing]
     skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
     if not kept:
+        given = "folders such as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER"
         raise UserError(
-            f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "
-            f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
+            f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give {given}"
+            f"{'' if test is None else ', and one of their further test sets or no --test'}."
         )
     return kept, skipped
 
@@ -260,14 +274,15 @@ def _digest_of_records(run: Run) -> str:
     return " ".join(sha256(run.folder / name) for name in names)
 
 
-def read_finished(folder: Path, for_page: bool) -> Run:
+def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
     """Return the finished run in a folder.
 
     Args:
         for_page: also refuse a run whose outputs and attention are malformed.
+        test: see `of_test_set`; None: the first test set.
 
     Raises:
-        UserError: the run has not finished, or its files are damaged or malformed.
+        UserError: the run has not finished or has no such test set, or its files are damaged or malformed.
     """
     foreign.check_tree(folder)
     if (folder / "run.json").is_file():
@@ -280,9 +295,38 @@ def read_finished(folder: Path, for_page: bool) -> Run:
         raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
     run = read_run(folder, result)
     recorded.check_run(run)
+    if test is not None:
+        run = replace(run, result=of_test_set(result, test), test=f"{FIRST}/{test}")
+        recorded.check_statistics(run)
     if for_page:
         recorded.check_page_rows(run)
     return run
+
+
+def of_test_set(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a `result.json` with another test set as its only one: `test/NAME/…` replaces `test/…`.
+
+    Raises:
+        UserError: there is no such test set.
+    """
+    if f"{FIRST}/{name}/examples" not in result:
+        others = [split.removeprefix(f"{FIRST}/") for split in test_splits(result) if split != FIRST]
+        raise UserError(
+            f"--test={name} is not one of its further test sets: {', '.join(others) or 'it has none'}"
+        )
+    found: dict[str, Any] = {}
+    for key, value in result.items():
+        # A metric of a test set, maybe that of a trivial baseline.
+        if (match := re.fullmatch(rf"((?:baseline/[^/]+/)?{FIRST}/)(.+)", key)) is None:
+            found[key] = value
+        elif match[2].startswith(f"{name}/"):
+            found[match[1] + match[2].removeprefix(f"{name}/")] = value
+    end = f".{dotted(f'{FIRST}/{name}')}.jsonl"
+    found["page"] = {
+        kind: {**entry, "file": re.sub(rf"\.{FIRST}\.jsonl$", lambda _: end, entry["file"])}
+        for kind, entry in result.get("page", {}).items()
+    }
+    return found
 
 
 def read_run(folder: Path, result: dict[str, Any]) -> Run:

@@ -24,7 +24,7 @@ from seq2seq_lab.reporting.comparison import (
 )
 from seq2seq_lab.reporting.distances import DISTANCE_KEYS
 from seq2seq_lab.reporting.naming import confounded
-from seq2seq_lab.reporting.runs import ASPECTS
+from seq2seq_lab.reporting.runs import ASPECTS, FIRST
 
 FACTS = ("data", *ASPECTS, "overrides")  # of the runs, in the CSV file
 
@@ -37,12 +37,12 @@ def as_csv(table: Table) -> str:
     heads = [
         *table.groups[0].varies,
         "runs",
-        *(f"{key} {end}" for key in keys for end in ("mean", "std")),
+        *(f"{recorded_key(table, key)} {end}" for key in keys for end in ("mean", "std")),
         *(DISTANCE_KEYS if table.distances else ()),
         *("baseline", "difference", "95% CI low", "95% CI high", "p over seeds", "seeds to decide"),
         *([] if table.margin is None else [f"equal within {table.margin}"]),
         *([P_MODELS] if table.model_comparisons else []),
-        f"test/{table.metric} signature",
+        f"{recorded_key(table, table.score)} signature",
     ]
     warnings = " | ".join(confounded(table.groups))
     writer.writerow([*heads, *(f"recorded {aspect}" for aspect in FACTS), "not attributable"])
@@ -68,6 +68,11 @@ def as_csv(table: Table) -> str:
             ]
         )
     return out.getvalue()
+
+
+def recorded_key(table: Table, key: str) -> str:
+    """Return a key of `result.json` as it is in the folders of the runs; see `runs.of_test_set`."""
+    return f"{table.test}{key.removeprefix(FIRST)}" if key.startswith(f"{FIRST}/") else key
 
 
 def _test_fields(table: Table, line: Line) -> list[object]:

@@ -248,6 +248,55 @@ def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> Non
         find_runs([study / "nothing"])
 
 
+def add_test_set(folder: Path, other: Path) -> None:
+    """Add the test set of another run to a run as its test set `talks`."""
+    path = folder / "result.json"
+    scores = json.loads((other / "result.json").read_text())
+    added = {f"test/talks/{key[5:]}": value for key, value in scores.items() if key.startswith("test/")}
+    rewrite(path, json.dumps(json.loads(path.read_text()) | added))
+    for name in ("scored/test.npz", "translations.test.jsonl", "attention.test.jsonl"):
+        shutil.copy(other / name, folder / name.replace("test", "test.talks"))
+    names = [
+        "scored",
+        "translations.test.jsonl",
+        "translations.test.talks.jsonl",
+        "attention.test.talks.jsonl",
+    ]
+    cover(folder, "result", ["result.json", *names, "attention.test.jsonl", "attention"])
+
+
+@needs_plotly
+def test_runs_are_compared_on_a_further_test_set_as_if_it_were_the_first(tmp_path: Path) -> None:
+    for attention, share, other in (("additive", 0.9, 0.5), ("multiplicative", 0.7, 0.8)):
+        for seed in (1, 2, 3):
+            run, added = (tmp_path / name / f"{attention}{seed}" for name in ("runs", "alone"))
+            make_run(run, attention, seed, share)
+            make_run(added, attention, seed, other, word="cat")
+            add_test_set(run, added)
+    alone = comparison.compare_folders([tmp_path / "alone"])
+    first = comparison.compare_folders([tmp_path / "runs"])
+    talks = comparison.compare_folders([tmp_path / "runs"], test="talks")
+    assert [group.label for group in first.groups] == ["attention=additive", "attention=multiplicative"]
+    assert comparison.cells(talks) == comparison.cells(alone) != comparison.cells(first)
+    for table, text in ((first, "Other test sets: --test talks."), (talks, "Test set: talks.")):
+        assert text in comparison.note(table)
+    shown, expected = page.page_data(talks), page.page_data(alone)
+    for key in ("groups", "groupings", "axes", "examples", "attention"):
+        assert shown[key] == expected[key]
+    csv_text = table_files.as_csv(talks).replace("test/talks/", "test/")
+    assert csv_text == table_files.as_csv(alone)
+    assert "test/talks/bleu mean" in table_files.as_csv(talks)
+    with pytest.raises(
+        UserError,
+        match=r"additive1: --test=news is not one of its further test sets: talks; .* or no --test\.$",
+    ):
+        comparison.compare_folders([tmp_path / "runs"], test="news")
+    with pytest.raises(UserError, match=r"--test=talks is not one of its further test sets: it has none"):
+        comparison.compare_folders([tmp_path / "alone"], test="talks")
+    with pytest.raises(UserError, match=r"^--metric=talks/bleu is not a metric .* --test NAME\.$"):
+        comparison.compare_folders([tmp_path / "runs"], metric="talks/bleu")
+
+
 def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
     study: Path, tmp_path: Path
 ) -> None:
