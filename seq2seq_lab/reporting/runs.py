@@ -307,7 +307,7 @@ def of_test_set(result: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a `result.json` with another test set as its only one: `test/NAME/…` replaces `test/…`.
 
     Raises:
-        UserError: there is no such test set.
+        UserError: the run has no such test set.
     """
     if f"{FIRST}/{name}/examples" not in result:
         others = [split.removeprefix(f"{FIRST}/") for split in test_splits(result) if split != FIRST]
