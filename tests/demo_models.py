@@ -22,8 +22,11 @@ TARGETS = [
     "je ne vois pas la vieille reine.",
     "où dort le chien ?",
 ]
-# A small data set of the demo run, which is generated fast: 20 test sentences.
-DATA = ["dataset.train=1", "dataset.validation=1", "dataset.test=20", "dataset.test_compositional=1"]
+# A small data set of the demo run, which is generated fast: 20 test sentences, whose influences are found fast.
+DATA = [
+    *("dataset.train=1", "dataset.validation=1", "dataset.test=20", "dataset.test_compositional=1"),
+    "dataset.max_depth=1",
+]
 
 
 @cache

@@ -215,7 +215,7 @@ def test_a_model_that_outputs_the_references_depends_on_what_they_depend_on() ->
 
 
 def test_the_program_prints_the_same_numbers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["counterfactuals", "demo", *DATA, "--first", "2"]
+    line = ["counterfactuals", "demo", *DATA, "dataset.max_depth=2", "--first", "2"]
     analyze.main([*line, "--format", "jsonl"])
     lines = capsys.readouterr().out.splitlines()
     assert not any("Infinity" in one or "NaN" in one for one in lines)
