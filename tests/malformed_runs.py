@@ -165,11 +165,13 @@ MALFORMED: dict[str, tuple[Change, str]] = {
 def write_malformed(run: Path, tree: Path) -> None:
     """Write a copy of a run for each entry of `MALFORMED`, the run itself as "good", and one with escapes in its texts.
 
+    The copies are without weights and pictures.
+
     Args:
         tree: the new folder of the copies.
     """
     for name in ("good", "escapes", *MALFORMED):
-        shutil.copytree(run, tree / name)
+        shutil.copytree(run, tree / name, ignore=shutil.ignore_patterns("*.safetensors", "*.png"))
     for name, (change, _) in MALFORMED.items():
         change(tree / name)
     _set("run.json", "overrides", value=[f"seed={ESCAPE}"])(tree / "escapes")

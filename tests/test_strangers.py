@@ -74,7 +74,8 @@ def test_malformed_runs_are_left_out_with_a_reason_and_the_others_are_shown(
             if line.startswith((f"{tree / name}:", f"{tree / name}/", f"{tree / name} "))
         ]
         assert reason in line, name
-    compare.main([str(tree), "--html", str(tmp_path / "page.html")])
+    some = (str(tree / name) for name in ("good", "escapes", "deep run", "pickled array"))
+    compare.main([*some, "--html", str(tmp_path / "page.html")])
     runs.main([str(tree)])
     printed = "".join(capsys.readouterr())
     assert (tmp_path / "page.html").is_file()
