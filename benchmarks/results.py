@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import evaluate
 from seq2seq_lab.config import schema
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose, composer
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record, read_result
 from seq2seq_lab.config.upgrade import RENAMED
@@ -456,7 +456,7 @@ def composed(command: str) -> tuple[dict[str, Any], str]:
         if OWN_PATH.search(word):
             raise UserError(f"--command: {word} contains a path of this machine. Write DIR or FILE instead.")
     with composer():
-        node = hydra.compose("config", words[len(PROGRAM) :], return_hydra_config=True)
+        node = compose(words[len(PROGRAM) :])
     experiment = str(node.hydra.runtime.choices["experiment"])
     return dict(schema.dotted_settings(schema.plain(without_hydra(node)))), experiment
 

@@ -415,14 +415,6 @@ TINY = f"{SMALL} model.encoder_hidden_size=8"
 SPLITS = "dataset.train=20 dataset.validation=8 dataset.test=8"
 OTHER_TASKS = {  # the task: the settings of a small run, and a score that is kept for each example
     "classification": (f"experiment=names dataset.names=80 {TINY}", "macro_f1"),
-    "captions": (
-        f"experiment=captions {SPLITS} model.embedding_size=8 model.hidden_size=8 {SMALL}",
-        "pointing_game",
-    ),
-    "dialogue": (
-        f"experiment=dialogue {SPLITS} model.embedding_size=8 model.hidden_size=8 {TINY}",
-        "accuracy",
-    ),
     "language_model": (
         f"experiment=language_model {SPLITS} model.embedding_size=8 model.hidden_size=8 {SMALL}",
         "perplexity_per_word",

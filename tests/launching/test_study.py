@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,15 +150,16 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def jobs(begun: Path, program: Program, tmp_path: Path) -> list[Path]:
+    """The folders of copies of both jobs, in the working directory."""
+    shutil.copytree(begun / "sweeps", tmp_path / "sweeps")
+    study_folder = tmp_path / "sweeps" / "mine"
+    return [study_folder / entry.hash for entry in read_index(study_folder)]
+
+
 class TestChanged:
     """Jobs that have begun, started again after their data or code changed."""
-
-    @pytest.fixture
-    def jobs(self, begun: Path, program: Program, tmp_path: Path) -> list[Path]:
-        """The folders of both jobs, in the working directory."""
-        shutil.copytree(begun / "sweeps", tmp_path / "sweeps")
-        study_folder = tmp_path / "sweeps" / "mine"
-        return [study_folder / entry.hash for entry in read_index(study_folder)]
 
     def refused(self, *arguments: str) -> None:
         assert command_line.run(*LINE, *arguments) == 2
@@ -306,29 +308,26 @@ def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: P
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(
-    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "lock_folder", partial(lock_folder, timeout=0.1))
-    program("-m", "seed=1,2", "study.name=mine")
-    folder = folder_of(program, 1)
+    folder = jobs[0]
     (folder / "result.json").unlink()
     with lock_folder(folder):
-        assert program("-m", "seed=1,2", "study.name=mine") == []
+        assert program(*LINE) == []
         said = capsys.readouterr()
         assert f"seed=1: another process is running it, in {folder}" in said.out
         assert "running" in said.out
         assert "failed" not in said.err
-    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+    assert program(*LINE) == [1]
 
 
-def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None:
-    program("-m", "seed=1,2", "study.name=mine")
-    folder = folder_of(program, 1)
-    (folder / "result.json").unlink()
-    holding = lock_folder(folder)
+def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program, jobs: list[Path]) -> None:
+    (jobs[0] / "result.json").unlink()
+    holding = lock_folder(jobs[0])
     holding.__enter__()
     threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
-    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+    assert program(*LINE) == [1]
 
 
 def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
@@ -411,12 +410,11 @@ def test_an_entry_after_a_truncated_line_is_a_line_of_its_own(tmp_path: Path) ->
     assert [one.hash for one in read_index(tmp_path)] == ["abc", "def"]
 
 
-def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
-    program("-m", "seed=1,2", "study.name=mine")
-    config = folder_of(program, 1) / "config.yaml"
+def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program, jobs: list[Path]) -> None:
+    config = jobs[0] / "config.yaml"
     rewrite(config, config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
-    (config.parent / "result.json").unlink()
-    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+    (jobs[0] / "result.json").unlink()
+    assert program(*LINE) == [1]
 
 
 def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
@@ -426,7 +424,8 @@ def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path:
 
 
 def test_the_logger_receives_group_name_and_tags(program: Program) -> None:
-    program("-m", "seed=1,2", "attention=multiplicative,additive", "study.name=mine", "logger=wandb")
+    cells = "{seed: 2, attention: multiplicative}, {seed: 1, attention: additive}"
+    program("-m", f"hydra.sweeper.cells=[{cells}]", "study.name=mine", "logger=wandb")
     logger = program.jobs[1].config.logger
     assert (logger["group"], logger["name"]) == ("mine", "seed=1 attention=additive")
     assert logger["tags"] == ["seed=1", "attention=additive"]
@@ -519,8 +518,9 @@ NEUTRAL = (
 )
 
 
-def test_settings_that_do_not_change_the_results_do_not_rename_the_jobs(program: Program) -> None:
-    assert program(*LINE) == [1, 2]
+def test_settings_that_do_not_change_the_results_do_not_rename_the_jobs(
+    program: Program, jobs: list[Path]
+) -> None:
     assert program(*LINE, *NEUTRAL) == []
     default, other = (compose.compose_run(settings).plain for settings in ((), NEUTRAL))
     # Studies of earlier versions have this name. It changes when a default that is part of the hash changes.
@@ -528,12 +528,13 @@ def test_settings_that_do_not_change_the_results_do_not_rename_the_jobs(program:
 
 
 def test_jobs_that_differ_only_in_such_a_setting_have_different_folders(program: Program) -> None:
-    cells = ",".join(f"{{{setting.replace('=', ':')}}}" for setting in ("seed=1", *NEUTRAL))
+    some = NEUTRAL[2:4]
+    cells = ",".join(f"{{{setting.replace('=', ':')}}}" for setting in ("seed=1", *some))
     line = ("-m", f"hydra.sweeper.cells=[{cells}]", "study.name=mine")
-    assert program(*line) == [1] * (1 + len(NEUTRAL))
+    assert program(*line) == [1] * (1 + len(some))
     assert len({job.folder for job in program.jobs}) == len(program.jobs)
     default, *others = ({**job.plain, "study": None} for job in program.jobs)
-    assert len({str(other) for other in others if other != default}) == len(NEUTRAL)
+    assert len({str(other) for other in others if other != default}) == len(some)
     assert program(*line) == []
 
 
@@ -554,7 +555,6 @@ def test_jobs_of_experiments_that_differ_only_in_such_a_setting_have_different_f
         ("study=attention", 18, "model,attention,seed"),
         ("study=encoder", 18, "encoder,seed"),
         ("study=teacher_forcing", 15, "teacher_forcing.ratio,seed"),
-        ("study=everything", 180, "model,attention,encoder,teacher_forcing.ratio,seed"),
         ("study=attention seed=7", 6, "model,attention"),
         ("study=attention attention=additive,dot encoder=gru", 6, "seed,attention"),
         ("study=attention model=luong", 3, "seed"),
@@ -566,26 +566,40 @@ def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pyte
     )  # test_composition checks each value
     monkeypatch.setattr(sweeps, "MAX_CHECKED_JOBS", 0)  # each value alone
     monkeypatch.setattr(compose, "select_jobs_to_check", jobs_of_the_first_seed)
-    with compose.composer():
-        sweeper = compose.compose(line.split()[:1]).hydra.sweeper
-        cells = sweeps.expand_cells(sweeper, parse_overrides(line.split()))
-        assert sum(1 for overrides in cells for _ in sweeps.combine(overrides)) == count
+    assert len(jobs_of_study(line)) == count
     planned = study.plan(command_line.check(*line.split()))
     assert planned.settings[1] == f"study.varies=[{varies}]"
     assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
+
+
+def test_the_study_of_everything_combines_values_of_the_other_studies() -> None:
+    jobs = jobs_of_study("study=everything")
+    assert len(jobs) == 180
+    others = [
+        job for name in ("attention", "encoder", "teacher_forcing") for job in jobs_of_study(f"study={name}")
+    ]
+    assert {*chain(*jobs)} - {*chain(*others)} == {"study=everything"}
+
+
+def jobs_of_study(line: str) -> list[list[str]]:
+    with compose.composer():
+        sweeper = compose.compose(line.split()[:1]).hydra.sweeper
+    cells = sweeps.expand_cells(sweeper, parse_overrides(line.split()))
+    return [job for overrides in cells for job in sweeps.combine(overrides)]
 
 
 def jobs_of_the_first_seed(cells: Sequence[Sequence[Override]]) -> Iterator[list[str]]:
     return (job for job in sweeps.select_jobs_to_check(cells) if not {"seed=2", "seed=3"} & {*job})
 
 
-def test_the_cells_of_a_study_are_its_jobs(program: Program) -> None:
-    program("study=attention", "seed=7", "encoder=gru")
-    jobs = [(job.choices["model"], job.choices["attention"], job.config.seed) for job in program.jobs]
+@pytest.mark.usefixtures("program")  # which checks no parts
+def test_the_cells_of_a_study_are_its_jobs() -> None:
+    request = command_line.check("study=attention", "seed=7", "encoder=gru")
+    jobs = [(job.choices["model"], job.choices["attention"], job.config.seed) for job in request.jobs]
     functions = ["additive", "multiplicative", "scaled_dot", "location"]
     models = [("vanilla", "none"), ("vanilla_wide", "none"), *(("attn", name) for name in functions)]
     assert jobs == [(*model, 7) for model in models]
-    assert {job.choices["encoder"] for job in program.jobs} == {"gru"}
+    assert {job.choices["encoder"] for job in request.jobs} == {"gru"}
 
 
 def test_a_signal_after_the_last_check_of_a_job_stops_the_study(
