@@ -50,6 +50,8 @@ def confidence_interval(
         samples: the number of bootstrap samples.
     """
     totals_CK = cluster_totals(rows, clusters)
+    if len(totals_CK) < 2:
+        return None
     values = np.sort(
         [value(totals_CK.take(index_C, 0).sum(0)) for index_C in _draws(len(totals_CK), samples)]
     )

@@ -227,7 +227,9 @@ def test_outputs_that_are_all_correct_have_no_interval() -> None:
 
 def test_one_cluster_of_examples_has_no_interval() -> None:
     rows = np.array([[1.0, 1.0], [0.0, 1.0]])
-    assert confidence_interval(ratio, rows, np.array([3, 3]), 10) is None
+    drawn: list[object] = []
+    assert confidence_interval(drawn.append, rows, np.array([3, 3]), 10) is None  # type: ignore[arg-type]
+    assert drawn == []
     assert confidence_interval(ratio, rows, np.array([3, 4]), 10) == 0.5
 
 
