@@ -270,12 +270,12 @@ def _status(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _seconds(dtype: torch.dtype, device: torch.device, times: int = 10) -> float:
-    """Return the seconds of the fastest of several matrix products."""
+def _seconds(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the seconds of the fastest of ten matrix products."""
     size = GPU_PRODUCT_SIZE if device.type == "cuda" else PRODUCT_SIZE
     a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
     fastest = float("inf")
-    for _ in range(times):
+    for _ in range(10):
         synchronize(device)
         start = time.perf_counter()
         torch.mm(a, b)

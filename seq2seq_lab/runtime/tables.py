@@ -155,14 +155,10 @@ class TextTable:
 
 
 def sectioned_table(
-    title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]], numeric: int | None = None
+    title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]]
 ) -> FittedTable:
-    """Return a table of texts in sections.
-
-    Args:
-        numeric: number of columns, counted from the right, that are right-aligned (None: all but the first).
-    """
-    return FittedTable(title, heads, sections, len(heads) - 1 if numeric is None else numeric)
+    """Return a table of texts in sections, whose columns but the first are right-aligned."""
+    return FittedTable(title, heads, sections, len(heads) - 1)
 
 
 def parameter_table(rows: Sequence[tuple[str, int, int]]) -> FittedTable:
