@@ -18,9 +18,8 @@ from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
+from seq2seq_lab.data.batching import BatchMaker, StepPlan
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
@@ -248,44 +247,6 @@ def composed(*overrides: str) -> Config:
 def num_parameters(model: nn.Module) -> int:
     """Return the number of trained parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def loss_curves(
-    name: str,
-    data: Data,
-    steps: int,
-    *,
-    sizes: Sizes,
-    batch_size: int = 128,
-    seed: int = 1,
-    device: torch.device,
-    bound: float | None = None,
-) -> tuple[list[float], list[float]]:
-    """Return the losses of reference and package with equal weights, batches and no dropout, in float64.
-
-    In float32 training amplifies differences of rounding: after 300 steps two curves of the same computation may differ
-    by 0.04 nats.
-
-    Args:
-        bound: draw the weights from U(-bound, bound). With the small weights of the reference, attention is nearly uniform
-            and an error in the scores has little effect.
-    """
-    torch.manual_seed(seed)
-    loop = Loop(MODELS[name].reference(sizes, 0.0), data, device, seed)
-    if bound is not None:
-        for weight in loop.model.parameters():
-            nn.init.uniform_(weight, -bound, bound)
-    learner = package(name, data, device, sizes=sizes, dropout=0.0, batch_size=batch_size, seed=seed)
-    copy_weights(loop.model, learner.model)
-    loop.model.double()
-    learner.model.double()
-    plan = plan_epoch(data.text, batch_size, "sentences", seed=seed, epoch=0)
-    curves: tuple[list[float], list[float]] = ([], [])
-    for index in progress(range(steps), f"{name}: steps", steps):
-        step = plan[index % len(plan)]
-        curves[0].append(float(loop.train_step(step, 1.0, Precision.fp32)))
-        curves[1].append(float(learner.train_step(step, 1.0, Precision.fp32)))
-    return curves
 
 
 # From names of weights in a reference to names in the package.
