@@ -4,7 +4,8 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
@@ -13,6 +14,10 @@ from seq2seq_lab.studio.fields import FieldError, Fields
 from seq2seq_lab.studio.gate import HEADERS, Gate
 from seq2seq_lab.studio.questions import QUESTIONS, Studio
 from seq2seq_lab.studio.workers import QueueFull, Superseded
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 LONGEST_BODY = 64 * 1024  # bytes
 BODY_SECONDS = 10.0
@@ -35,80 +40,14 @@ def application(studio: Studio, gate: Gate) -> Any:
     try:
         from starlette.applications import Starlette
         from starlette.middleware.gzip import GZipMiddleware
-        from starlette.requests import ClientDisconnect, Request
-        from starlette.responses import Response
+        from starlette.requests import Request
         from starlette.routing import Route
     except ImportError as error:
         raise UserError('The studio needs a server: pip install "seq2seq_lab[studio]".') from error
 
-    def answer(body: str, status: int = 200, media_type: str = "text/plain", **more: str) -> Response:
-        return Response(body, status, {**HEADERS, **more}, media_type)
-
-    async def file(request: Request) -> Response:
-        name = request.path_params.get("name", studio_page.PAGE)
-        if name == "alive":
-            return answer("yes")
-        text = studio_page.file_of(name)
-        if text is None:
-            return answer("The studio has no such file.", 404)
-        return answer(text, 200, studio_page.media_type(name))
-
-    async def question(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in QUESTIONS:
-            return answer(f"The studio has no such question. Questions: {', '.join(QUESTIONS)}.", 404)
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return answer("The body of a question has the type application/json.", 415)
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await read(request)
-        except TimeoutError:
-            return answer(f"The request was not complete after {BODY_SECONDS:g} s.", 408)
-        except ClientDisconnect:
-            return answer("The request ended early.", 400)
-        if body is None:
-            return answer(f"The body of a question has at most {LONGEST_BODY:,} bytes.", 413)
-        return await asked(name, body)
-
-    async def read(request: Request) -> bytes | None:
-        """Return the body; None if it is too long."""
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > LONGEST_BODY:
-                return None
-            parts.append(part)
-        return b"".join(parts)
-
-    async def asked(name: str, body: bytes) -> Response:
-        try:
-            fields = Fields.of(body)
-            page = fields.text("page", LONGEST_PAGE_NAME, "")
-            runs, call = QUESTIONS[name](studio, fields)
-            fields.close()
-            found = await asyncio.wrap_future(studio.submit((page, name), runs, call))
-        except FieldError as error:
-            return answer(str(error), 400)
-        except UserError as error:
-            return answer(str(error), 422)
-        except Superseded:
-            return answer("", 204)  # unlike 4xx, no error in the console of the browser
-        except QueueFull:
-            return answer("The run is busy. Try again in a moment.", 429, **{"Retry-After": "1"})
-        except asyncio.CancelledError:
-            return answer("The studio ends.", 503)
-        except Exception:
-            log.exception("error in the question %s", name)
-            return answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)
-        if isinstance(found, str):  # a page
-            return answer(found, 200, "text/html")
-        return answer(as_json(found), 200, "application/json")
-
-    async def missing(request: Request, error: Any) -> Response:
-        return answer(str(error.detail), error.status_code)
-
-    routes = [Route("/", file), Route("/{name}", file), Route("/api/{name}", question, methods=["POST"])]
-    handlers: Any = {404: missing, 405: missing}
+    questions = Route("/api/{name}", partial(_question, studio), methods=["POST"])
+    routes = [Route("/", _file), Route("/{name}", _file), questions]
+    handlers: Any = {404: _missing, 405: _missing}
     inner = GZipMiddleware(
         Starlette(routes=routes, exception_handlers=handlers), minimum_size=COMPRESSED, compresslevel=1
     )
@@ -123,9 +62,85 @@ def application(studio: Studio, gate: Gate) -> Any:
             await inner(scope, receive, send)
             return
         more = {} if reply.cookie is None else {"Set-Cookie": reply.cookie}
-        await answer(reply.text, reply.status, reply.media_type, **more)(scope, receive, send)
+        await _answer(reply.text, reply.status, reply.media_type, **more)(scope, receive, send)
 
     return gated
+
+
+def _answer(body: str, status: int = 200, media_type: str = "text/plain", **more: str) -> "Response":
+    from starlette.responses import Response
+
+    return Response(body, status, {**HEADERS, **more}, media_type)
+
+
+async def _file(request: "Request") -> "Response":
+    name = request.path_params.get("name", studio_page.PAGE)
+    if name == "alive":
+        return _answer("yes")
+    text = studio_page.file_of(name)
+    if text is None:
+        return _answer("The studio has no such file.", 404)
+    return _answer(text, 200, studio_page.media_type(name))
+
+
+async def _question(studio: Studio, request: "Request") -> "Response":
+    from starlette.requests import ClientDisconnect
+
+    name = request.path_params["name"]
+    if name not in QUESTIONS:
+        return _answer(f"The studio has no such question. Questions: {', '.join(QUESTIONS)}.", 404)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return _answer("The body of a question has the type application/json.", 415)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await _read(request)
+    except TimeoutError:
+        return _answer(f"The request was not complete after {BODY_SECONDS:g} s.", 408)
+    except ClientDisconnect:
+        return _answer("The request ended early.", 400)
+    if body is None:
+        return _answer(f"The body of a question has at most {LONGEST_BODY:,} bytes.", 413)
+    return await _asked(studio, name, body)
+
+
+async def _read(request: "Request") -> bytes | None:
+    """Return the body; None if it is too long."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LONGEST_BODY:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _asked(studio: Studio, name: str, body: bytes) -> "Response":
+    try:
+        fields = Fields.of(body)
+        page = fields.text("page", LONGEST_PAGE_NAME, "")
+        runs, call = QUESTIONS[name](studio, fields)
+        fields.close()
+        found = await asyncio.wrap_future(studio.submit((page, name), runs, call))
+    except FieldError as error:
+        return _answer(str(error), 400)
+    except UserError as error:
+        return _answer(str(error), 422)
+    except Superseded:
+        return _answer("", 204)  # unlike 4xx, no error in the console of the browser
+    except QueueFull:
+        return _answer("The run is busy. Try again in a moment.", 429, **{"Retry-After": "1"})
+    except asyncio.CancelledError:
+        return _answer("The studio ends.", 503)
+    except Exception:
+        log.exception("error in the question %s", name)
+        return _answer("An error in seq2seq_lab. The terminal of the studio shows it.", 500)
+    if isinstance(found, str):  # a page
+        return _answer(found, 200, "text/html")
+    return _answer(as_json(found), 200, "application/json")
+
+
+async def _missing(request: "Request", error: Any) -> "Response":
+    return _answer(str(error.detail), error.status_code)
 
 
 def listen(port: int) -> socket.socket:
