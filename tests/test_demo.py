@@ -6,6 +6,7 @@ from pathlib import Path
 import command_line
 import pytest
 import sacrebleu
+from demo_models import DATA
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
@@ -60,7 +61,7 @@ def test_programs_accept_its_name_and_change_nothing_in_it(
     (tmp_path / "lines.txt").write_text("the king sleeps.\n", "utf-8")
     predict.main(["demo", "lines.txt", "--device=cpu"])
     assert capsys.readouterr().out == "le roi dort.\n"
-    evaluate.main(["demo", "dataset.test=10", "dataset.test_compositional=0", "--device=cpu"])
+    evaluate.main(["demo", *DATA, "--device=cpu"])
     assert str(tmp_path / "cache/demo/evaluations/1") in capsys.readouterr().out
     assert (tmp_path / "cache/demo/evaluations/1/result.json").is_file()
     runs(["demo"])

@@ -212,7 +212,7 @@ def test_a_hostile_study_calls_nothing(
 
 
 def test_references_to_scalars_in_hydras_section_are_allowed() -> None:
-    for value in (
+    values = (
         "${study.name}",
         "${seed}",
         "${trainer.device}",
@@ -224,9 +224,9 @@ def test_references_to_scalars_in_hydras_section_are_allowed() -> None:
         "${hydra.run.dir}",
         "${now:%Y}",
         "${oc.env:HOME}",
-    ):
-        command_line.check(f"+hydra.launcher.x='{value}'")
-    command_line.check("hydra.run.dir=${dataset._target_}", "hydra.sweep.subdir=${hydra.job.num}")
+    )
+    keys = [f"+hydra.launcher.x{index}='{value}'" for index, value in enumerate(values)]
+    command_line.check(*keys, "hydra.run.dir=${dataset._target_}", "hydra.sweep.subdir=${hydra.job.num}")
 
 
 @pytest.mark.parametrize(
@@ -587,21 +587,17 @@ def test_python_m(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_console_script_is_the_same_program(tmp_path: Path) -> None:
-    script = Path(sys.executable).with_name("seq2seq-lab")
-    shown = [
-        subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"])
-    ]
-    assert shown[0] == shown[1]
-    assert "scaled_dot" in shown[0]
-    assert max(map(len, shown[0].splitlines())) <= 80
-    for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"]):
-        ended = subprocess.run(
-            [*command, "--nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 2
-        assert ended.stderr.startswith("error: --nothing is not an option.")
+def test_the_console_script_is_the_same_program(program: Program, tmp_path: Path) -> None:
+    script = str(Path(sys.executable).with_name("seq2seq-lab"))
+    shown, refused = (
+        subprocess.run([script, option], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for option in ("--help", "--nothing")
+    )
+    assert (shown.returncode, shown.stdout) == program("--help")[:2]
+    assert "scaled_dot" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert (refused.returncode, refused.stderr) == program("--nothing")[::2]
+    assert refused.stderr.startswith("error: --nothing is not an option.")
 
 
 def test_the_version_is_that_of_the_program(program: Program) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.lib_ter import translation_edit_rate
@@ -116,6 +116,7 @@ def test_ter_of_letters_is_that_of_lowercased_text_as_sacrebleus() -> None:
     assert "|case:lc|" in str(Ter().signature(outputs))
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from("กขคง"), max_size=9), st.lists(st.sampled_from("กขคง"), max_size=9))
 def test_ter_of_letters_is_the_edit_distance_of_every_path(output: list[str], reference: list[str]) -> None:
     @cache

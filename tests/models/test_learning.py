@@ -35,7 +35,6 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("lstm", "luong", "scaled_dot", {}),
     ("birnn", "luong", "dot", {}),
     ("bigru", "plain", "none", {}),
-    ("lstm", "plain", "none", {}),
     ("gru", "plain", "none", {"reverse_source": True}),
     ("lstm", "plain", "none", SHARED),
     ("gru", "context", "none", {}),
@@ -85,7 +84,6 @@ def test_every_decoder_and_attention_function_overfits() -> None:
     ("decoder", "attention", "reverse"),
     [
         ("luong", "multiplicative", False),
-        ("luong_feeding", "scaled_dot", True),
         ("bahdanau", "additive", True),
     ],
 )

@@ -47,7 +47,6 @@ def test_the_worst_outputs_are_the_defective_ones_then_those_of_lowest_sentence_
     )
 
 
-@pytest.mark.usefixtures("with_full_reports")
 def test_a_run_records_its_worst_outputs_with_their_attention(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
