@@ -110,6 +110,11 @@ def random_sentences(lengths: Sequence[int], seed: int, vocabulary: int = VOCABU
     return [torch.randint(4, vocabulary, (length,), generator=generator).tolist() for length in lengths]
 
 
+def ragged_batch() -> Batch:
+    """The batch of three pairs of random sentences, whose lengths differ."""
+    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
+
+
 def beam_search(size: int, **settings: Any) -> BeamSearch:
     """A beam search for the most probable output, unless `settings` change it."""
     plain = {"length_penalty": 0.0, "length_offset": 5, "coverage_penalty": 0.0, "nbest": 1}

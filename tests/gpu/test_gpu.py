@@ -13,7 +13,7 @@ import command_line
 import pytest
 import torch
 from demo_models import DATA
-from small_models import WITHOUT_ATTENTION, batch_of, random_sentences, small_config, small_model, values_of
+from small_models import WITHOUT_ATTENTION, ragged_batch, small_config, small_model, values_of
 from torch import nn
 
 import seq2seq_lab
@@ -52,10 +52,6 @@ SEARCHES: dict[str, Search] = {
 def on(device: torch.device, batch: Batch) -> Batch:
     moved = {name: getattr(batch, name).to(device) for name in ("index_B", "source_BS", "target_BU")}
     return replace(batch, **moved)
-
-
-def ragged_batch() -> Batch:
-    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
 
 
 def model_of(

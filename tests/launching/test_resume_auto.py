@@ -9,11 +9,11 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from finished_runs import losses_of
 
 from seq2seq_lab.config.run_folder import read_result, read_run_json
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
-from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.trainer import Trainer
 
@@ -53,10 +53,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def losses(folder: Path) -> list[float]:
-    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
-
-
 def test_the_same_command_starts_resumes_and_ends_a_run(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +66,7 @@ def test_the_same_command_starts_resumes_and_ends_a_run(
     told = capsys.readouterr().out
     assert RESUMES in told
     assert "Resuming from step 7." in told
-    assert losses(folder) == losses(whole)
+    assert losses_of(folder) == losses_of(whole)
     assert "resume=auto" not in read_run_json(folder)["overrides"]
     ended = read_result(folder)
     assert command_line.run(*line(folder)) == 0
@@ -92,7 +88,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_again(
     capsys.readouterr()
     assert command_line.run(*line(folder)) == 0
     assert STARTS in capsys.readouterr().out
-    assert losses(folder) == losses(whole)
+    assert losses_of(folder) == losses_of(whole)
 
 
 def test_a_run_that_patience_has_ended_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

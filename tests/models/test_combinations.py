@@ -7,8 +7,7 @@ import pytest
 import torch
 from small_models import (
     WITHOUT_ATTENTION,
-    batch_of,
-    random_sentences,
+    ragged_batch,
     recurrent_values_of,
     small_config,
     small_model,
@@ -94,10 +93,6 @@ def config_of(
     config = small_config(encoder, decoder, attention, readout, **sizes)
     config.model.tied_embeddings = tied
     return config
-
-
-def ragged_batch() -> Batch:
-    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
 
 
 @every_combination

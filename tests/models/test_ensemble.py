@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from small_models import batch_of, beam_search, random_sentences, small_config, small_model
+from small_models import batch_of, beam_search, ragged_batch, small_config, small_model
 
-from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
@@ -17,13 +16,9 @@ def member(seed: int, decoder: str = "luong", attention: str = "additive") -> Se
     return small_model(small_config("gru", decoder, attention), seed=seed).double().eval()
 
 
-def batch() -> Batch:
-    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
-
-
 def test_it_is_the_mean_of_its_members() -> None:
     members = [member(1), member(2, "luong_feeding"), member(3, "plain", "none")]
-    given = batch()
+    given = ragged_batch()
     arguments = (given, given.inputs_BT)
     with torch.no_grad():
         logits_BTV, weights_BTS = EncodedModel(Ensemble(members), given)(*arguments)
@@ -38,7 +33,7 @@ def test_it_is_the_mean_of_its_members() -> None:
 
 
 def test_its_steps_are_its_unrolling() -> None:
-    given, ensemble = batch(), Ensemble([member(1), member(2, "bahdanau")])
+    given, ensemble = ragged_batch(), Ensemble([member(1), member(2, "bahdanau")])
     with torch.no_grad():
         state, source = ensemble.start(given)
         logits_BTV, _ = ensemble.unroll(given.inputs_BT, state, source)
@@ -86,9 +81,9 @@ def test_positions_are_those_of_the_members_that_attend() -> None:
 )
 def test_an_ensemble_of_one_model_twice_is_that_model(search: Search) -> None:
     one = member(1)
-    alone, twice = search(one, batch(), True), search(Ensemble([one, one]), batch(), True)
+    alone, twice = search(one, ragged_batch(), True), search(Ensemble([one, one]), ragged_batch(), True)
     for mine, theirs in zip(alone, twice, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-5)
-    other = search(Ensemble([one, member(2)]), batch(), True)
+    other = search(Ensemble([one, member(2)]), ragged_batch(), True)
     assert [h.score for h in other[0]] != pytest.approx([h.score for h in alone[0]], rel=1e-5)
