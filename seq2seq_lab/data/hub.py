@@ -1,6 +1,8 @@
 """Data sets of the Hugging Face hub, and local folders in their layout."""
 
+import gzip
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +12,7 @@ from typing import Any
 
 from seq2seq_lab.data.download import check_reachable
 from seq2seq_lab.data.headers import check_columns
-from seq2seq_lab.data.local_files import plain_suffix
+from seq2seq_lab.data.local_files import UNPACKING_ERRORS, plain_suffix
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, value_of, with_class_names
 from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
@@ -122,7 +124,7 @@ def _split_files(
     try:
         found = datasets.load_dataset_builder(str(folder), subset).config.data_files or {}
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(f"{given} cannot be loaded: {error}. {remedy}") from error
+        raise UserError(f"{given} cannot be loaded: {str(error).rstrip('.')}. {remedy}") from error
     files = {str(split): [Path(file) for file in names] for split, names in found.items()}
     for file in itertools.chain.from_iterable(files.values()):
         if reader.format == "auto" and plain_suffix(file) not in SUFFIXES:
@@ -146,16 +148,56 @@ def _load_splits(hub: str, subset: str | None, given: str, remedy: str) -> Any:
         raise UserError(f"dataset.hub={hub} is neither a folder nor a data set name OWNER/NAME. {remedy}")
 
     import datasets
+    import pyarrow
+    from huggingface_hub import errors as hub_errors
 
+    client_error = hub_errors.HTTPError  # type: ignore[attr-defined]  # of httpx or httpx2
     try:
         return _load(hub, subset, given, remedy).flatten()
     except UserError as error:
         raise UserError(f"{error} {Path.cwd()} has no folder {hub}.") from error
-    # ValueError: the subset does not exist.
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(
-            f"{given} cannot be loaded: {error}. {Path.cwd()} has no folder {hub}. {remedy}"
-        ) from error
+    # ValueError: the subset does not exist. RuntimeError: of hf_xet, and for data sets with a program.
+    except (
+        *(OSError, ValueError, RuntimeError, client_error),
+        *(datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNPACKING_ERRORS),
+    ) as error:
+        local = "or use a local copy with dataset.hub=FOLDER."
+        copies = " and ".join(str(folder) for folder in _cached_copies(hub) if folder.is_dir())
+        cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
+        reason = str(cause or error).rstrip(".")
+        if isinstance(error, ConnectionError | client_error) and not isinstance(
+            error, hub_errors.HfHubHTTPError
+        ):
+            reason = f"the connection broke ({reason}); run the command again, {local}"
+        elif copies and _is_damage(error):
+            reason += f". If the cached copy is damaged, delete {copies} and run the command again, {local}"
+        else:
+            reason += f". {Path.cwd()} has no folder {hub}. {remedy}"
+        raise UserError(f"{given} cannot be loaded: {reason}") from error
+
+
+def _cached_copies(hub: str) -> list[Path]:
+    """Return the folders that contain the downloaded files of a data set and its tables."""
+    import datasets
+    from huggingface_hub import constants
+
+    return [
+        Path(constants.HF_HUB_CACHE, f"datasets--{hub.replace('/', '--')}"),
+        Path(datasets.config.HF_DATASETS_CACHE, hub.replace("/", "___")),
+    ]
+
+
+def _is_damage(error: Exception) -> bool:
+    """Return whether an error is about the contents of a file of the cache."""
+    import datasets
+    import pyarrow
+
+    if isinstance(error, datasets.exceptions.DatasetGenerationCastError):  # the columns of files differ
+        return False
+    generation = datasets.exceptions.DatasetGenerationError
+    kinds = (generation, pyarrow.ArrowException, json.JSONDecodeError, gzip.BadGzipFile, *UNPACKING_ERRORS)
+    # pyarrow also raises OSError itself. The subclasses are about access and the network.
+    return isinstance(error, kinds) or type(error) is OSError
 
 
 def _load(hub: str, subset: str | None, given: str, remedy: str) -> Any:
@@ -168,6 +210,8 @@ def _load(hub: str, subset: str | None, given: str, remedy: str) -> Any:
     try:
         return datasets.load_dataset(hub, subset)
     except (ConnectionError, ValueError) as error:
+        if _is_damage(error):
+            raise
         if was_offline or constants.HF_HUB_OFFLINE:
             raise UserError(
                 f"{given} is not in the cache, and HF_HUB_OFFLINE disables the network. {remedy}"

@@ -8,6 +8,7 @@ import logging
 import lzma
 import re
 import unicodedata
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -27,6 +28,7 @@ LONGEST_LINE = 1 << 28
 
 DATASET_REMEDY = "set dataset.encoding, for example dataset.encoding=cp1252 for a file of Windows or Excel"
 CONVERT_REMEDY = "convert the file to UTF-8, for example with `iconv -f CP1252 -t UTF-8`"
+UNPACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)  # of damaged compressed files
 _REPLACE = "Replace the file with a complete copy"
 
 # The longest first: the mark of UTF-32 begins with that of UTF-16.
@@ -135,7 +137,7 @@ def read_lines(
                 # An unfinished decoder is closed before its stream.
                 with closing(decode(stream, str(path), counts, encoding, remedy)) as lines:
                     yield from progress(lines, f"Reading {path.name}", size, file.tell) if show else lines
-        except (EOFError, zlib.error, lzma.LZMAError) as error:
+        except UNPACKING_ERRORS as error:
             raise UserError(f"{path} cannot be read to its end: {error}. {_REPLACE}.") from error
         except OSError as error:
             if error.errno in STORAGE_REMEDIES:
