@@ -2,18 +2,17 @@
 
 import http.client
 import logging
-import lzma
 import os
 import shutil
 import tempfile
 import urllib.request
 import zipfile
-import zlib
 from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from seq2seq_lab import files
+from seq2seq_lab.data.local_files import UNPACKING_ERRORS
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.connectivity import find_connection_problem
@@ -62,7 +61,7 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
         if files.sha256(destination) == sha256:
             return destination
         logger.warning("%s has changed since it was downloaded; it is downloaded again", destination)
-    check_reachable(url, remedy)
+    check_reachable(url, f"dataset.url={url} is not in the cache. {remedy}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
@@ -80,15 +79,8 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
                     f"{member} in {url} has the SHA-256 {actual} instead of dataset.sha256={sha256}. {remedy}"
                 )
             copy.replace(destination)
-    except (
-        OSError,
-        EOFError,
-        http.client.HTTPException,
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
-        raise UserError(f"Fetching {url} into {folder} failed: {error}. {remedy}") from error
+    except (OSError, http.client.HTTPException, *UNPACKING_ERRORS) as error:
+        raise UserError(f"dataset.url={url} cannot be fetched into {folder}: {error}. {remedy}") from error
     return destination
 
 
@@ -102,6 +94,7 @@ def _unpack(archive: zipfile.ZipFile, member: str, destination: Path) -> None:
 
 
 def _download(url: str, destination: Path) -> None:
+    """Write the response of a server to a path. Raises `HTTPException` if the response is not complete."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, destination.open("wb") as file:
         size = response.headers["Content-Length"]
         try:
@@ -111,3 +104,7 @@ def _download(url: str, destination: Path) -> None:
         blocks = iter(partial(response.read, 1 << 16), b"")
         for block in progress(blocks, f"Downloading {url}", total, file.tell):
             file.write(block)
+        if total is not None and file.tell() < total:
+            raise http.client.HTTPException(
+                f"the connection broke after {file.tell():,} of {total:,} bytes; run the command again"
+            )

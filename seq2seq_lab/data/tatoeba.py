@@ -76,5 +76,5 @@ class Tatoeba:
     def _find_file(self) -> Path:
         if self.path is not None:
             return find_file("dataset.path", self.path)
-        remedy = "Use a local file with dataset.path=FILE (English, tab, French)."
+        remedy = "A local file can be used instead, with dataset.path=FILE (English, tab, French)."
         return fetch_member(self.url, self.member, self.sha256, cache_folder(self.cache_dir), remedy)

@@ -142,8 +142,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
     def send_header(self, keyword, value):
-        wrong = keyword == "Content-Length" and "length.zip" in self.path
-        super().send_header(keyword, "abc" if wrong else value)
+        if keyword == "Content-Length":
+            value = "abc" if "length.zip" in self.path else value
+            value = str(int(value) + 1000) if "broken.zip" in self.path else value
+        super().send_header(keyword, value)
 
 
 @pytest.fixture
@@ -214,7 +216,8 @@ def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tm
     packed = (folder / "data.zip").read_bytes()
     (folder / "cut.zip").write_bytes(packed[: len(packed) // 2])
     (folder / "flipped.zip").write_bytes(packed.replace(packed[100:110], bytes(10), 1))
-    (folder / "length.zip").write_bytes(packed)
+    for name in ("length.zip", "broken.zip"):
+        (folder / name).write_bytes(packed)
     (folder / "encrypted.zip").write_bytes(with_field(packed, 6, 8, 1))
     (folder / "method.zip").write_bytes(with_field(packed, 8, 10, 99))
     with zipfile.ZipFile(folder / "lzma.zip", "w", zipfile.ZIP_LZMA) as archive:
@@ -227,14 +230,18 @@ def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tm
             {"member": "data/eng-fra.tsv"},
             r"dataset\.member=.* which contains data/other\.txt, data/eng-fra\.txt",
         ),
-        ({"url": f"{address}/gone.zip"}, "404"),
-        ({"url": f"{address}/cut.zip"}, "not a zip file"),
-        ({"url": f"{address}/flipped.zip"}, "failed"),
-        ({"url": f"{address}/length.zip"}, "failed: Content-Length='abc' is not a number"),
-        ({"url": f"{address}/encrypted.zip"}, "failed: data/eng-fra.txt: .*encrypted"),
-        ({"url": f"{address}/method.zip"}, "failed: data/eng-fra.txt: .*compression method"),
-        ({"url": f"{address}/lzma.zip"}, "failed"),
-        ({"url": "data.zip"}, "not an http:// or https:// address"),
+        ({"url": f"{address}/gone.zip"}, r"dataset\.url=.*404"),
+        ({"url": f"{address}/cut.zip"}, r"dataset\.url=.*not a zip file"),
+        ({"url": f"{address}/flipped.zip"}, r"dataset\.url="),
+        ({"url": f"{address}/length.zip"}, r"dataset\.url=.*: Content-Length='abc' is not a number"),
+        (
+            {"url": f"{address}/broken.zip"},
+            rf"dataset\.url=.* broke after {len(packed):,} of {len(packed) + 1000:,} bytes; run the command again",
+        ),
+        ({"url": f"{address}/encrypted.zip"}, r"dataset\.url=.*: data/eng-fra.txt: .*encrypted"),
+        ({"url": f"{address}/method.zip"}, r"dataset\.url=.*: data/eng-fra.txt: .*compression method"),
+        ({"url": f"{address}/lzma.zip"}, r"dataset\.url="),
+        ({"url": "data.zip"}, r"not an http:// or https:// address.*dataset\.url=data\.zip"),
     ):
         arguments = {"url": f"{address}/data.zip", "sha256": sha256, "cache_dir": str(cache)} | changes
         with pytest.raises(UserError, match=message) as refused:
@@ -253,7 +260,9 @@ def closed_port():
 def test_without_a_network_the_error_comes_at_once_and_names_the_option(tmp_path, monkeypatch, closed_port):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     start = time.monotonic()
-    with pytest.raises(UserError, match=rf"No network: 127\.0\.0\.1:{closed_port} .*dataset\.path=FILE"):
+    with pytest.raises(
+        UserError, match=rf"No network: 127\.0\.0\.1:{closed_port} .*dataset\.url=.*\.path=FILE"
+    ):
         tatoeba(url=f"http://127.0.0.1:{closed_port}/data.zip", cache_dir=str(tmp_path)).load()
     assert time.monotonic() - start < 3
 
