@@ -88,7 +88,7 @@ class CaptionCorpus:
 
     Attributes:
         language: the code of the captions' language.
-        counts: see `new_counts`; `leaked_images`, which are in training and in validation or test.
+        counts: see `new_counts`; `leaked_images`, those of training that validation or test also has, by content.
     """
 
     language: str
@@ -209,42 +209,50 @@ def _load_folder(
         )
     counts = new_counts()
     rows = read_captions(table, folder.encoding, counts)
-    file_of = dict[str, Path]()
+
+    def file_of(image: str) -> Path:
+        return root / image if suffix is None else (root / image).with_suffix(suffix)
+
+    # A file may have several paths. The first one in the table is the name of the image.
+    names, known = dict[str, str](), dict[Path, str]()
     for row in rows:
-        if row.image in file_of:
+        if row.image in names:
             continue
-        image = root / row.image
-        file_of[row.image] = file = image if suffix is None else image.with_suffix(suffix)
+        file = file_of(row.image)
         if not file.is_file():
             raise UserError(
                 f"{row.location}: {file} is not a file. Correct the row, or dataset.path={folder.path}, the folder of the "
                 f"images."
             )
+        names[row.image] = known.setdefault(file.resolve(), row.image)
 
     def split(name: str) -> CaptionedImages:
-        chosen = [row for row in rows if row.split == name]
+        chosen = [row._replace(image=names[row.image]) for row in rows if row.split == name]
         if not chosen:
             raise UserError(
                 f"dataset.path={folder.path}: {table} has no caption of the split {name}. Add some."
             )
-        names = [row.image for row in chosen]
-        indices = {file: index for index, file in enumerate(dict.fromkeys(names))}
-        found = read([file_of[image] for image in indices])
-        first = next(found)
-        images = np.empty((len(indices), *first.shape), first.dtype)
-        images[0] = first
-        for index, image in enumerate(
-            progress(found, f"Reading images of {name}", len(indices) - 1), start=1
-        ):
-            images[index] = image
-        image_N = np.array([indices[file] for file in names])
-        return CaptionedImages(images, [row.caption for row in chosen], names, image_N)
+        indices = {image: index for index, image in enumerate(dict.fromkeys(row.image for row in chosen))}
+        images = _stack(read([*map(file_of, indices)]), len(indices), f"Reading images of {name}")
+        image_N = np.array([indices[row.image] for row in chosen])
+        return CaptionedImages(
+            images, [row.caption for row in chosen], [row.image for row in chosen], image_N
+        )
 
-    train = {row.image for row in rows if row.split == "train"}
-    counts["leaked_images"] = len(train & {row.image for row in rows if row.split != "train"})
-    return CaptionCorpus(
-        folder.language, split("train"), split("validation"), {"test": split("test")}, counts
-    )
+    train, validation, test = split("train"), split("validation"), split("test")
+    contents = [{hash(image.tobytes()) for image in pairs.images} for pairs in (train, validation, test)]
+    counts["leaked_images"] = len(contents[0] & (contents[1] | contents[2]))
+    return CaptionCorpus(folder.language, train, validation, {"test": test}, counts)
+
+
+def _stack(found: Iterator[npt.NDArray[Any]], count: int, description: str) -> npt.NDArray[Any]:
+    """Return arrays of one shape as one array, with a progress bar."""
+    first = next(found)
+    images = np.empty((count, *first.shape), first.dtype)
+    images[0] = first
+    for index, image in enumerate(progress(found, description, count - 1), start=1):
+        images[index] = image
+    return images
 
 
 def read_features(

@@ -31,8 +31,8 @@ IMAGES = [
 
 def write_json(folder: Path, images: Any) -> ImageFolder:
     (folder / "deep").mkdir(exist_ok=True)
-    for file in ("0.png", "1.png", "deep/2.png"):
-        Image.new("RGB", (10, 10), "lime").save(folder / file)
+    for file, color in {"0.png": "red", "1.png": "blue", "deep/2.png": "lime"}.items():
+        Image.new("RGB", (10, 10), color).save(folder / file)
     document = images if isinstance(images, str) else json.dumps({"images": images, "dataset": "flickr8k"})
     (folder / "dataset.json").write_text(document, "utf-8")
     return ImageFolder(path=str(folder), captions="dataset.json", encoding=None, size=8, language="en")
@@ -51,6 +51,22 @@ def test_the_json_has_captions_and_official_splits(compressed: bool, tmp_path: P
     assert corpus.validation.captions == ["Caf\u00e9 ."]
     assert corpus.tests["test"].names == ["deep/2.png"]
     assert (corpus.counts["composed_lines"], corpus.counts["leaked_images"]) == (1, 1)
+
+
+def test_an_image_has_one_name_and_is_found_again_by_its_content(tmp_path: Path) -> None:
+    rows = [
+        *(entry("./0.png", "train", "Red ."), entry("0.png", "train", "Light .", filepath="deep/..")),
+        *(entry("1.png", "val", "Blue ."), entry("../deep/2.png", "test", "Green .", filepath="deep")),
+    ]
+    corpus = write_json(tmp_path, rows).load()
+    assert (len(corpus.train.images), len({*corpus.train.names})) == (1, 1)
+    assert corpus.train.captions == ["Red .", "Light ."]
+    assert corpus.counts["leaked_images"] == 0
+    corpus = write_json(tmp_path, [*rows, entry("0.png", "test", "Again .")]).load()
+    assert corpus.counts["leaked_images"] == 1
+    folder = write_json(tmp_path, [*rows, entry("copy.png", "test", "Again .")])
+    (tmp_path / "copy.png").write_bytes((tmp_path / "0.png").read_bytes())
+    assert folder.load().counts["leaked_images"] == 1
 
 
 @pytest.mark.parametrize(
