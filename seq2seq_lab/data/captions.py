@@ -376,12 +376,18 @@ def to_rgb(image: "Image.Image") -> "Image.Image":
 
     tags = getattr(image, "tag_v2", {})  # of TIFF
     profile = image.info.get("icc_profile")
+    # Pillow scales the values of a PGM of more than 8 bits to 16, in the mode of 32.
+    gray_16 = image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM")
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):
-        values = np.asarray(image).astype(np.uint16) >> (tags.get(_BITS, (16,))[0] - 8)
+    if gray_16:
+        transparent = image.info.get("transparency")
+        levels_HW = np.asarray(image).astype(np.uint16)
+        values_HW = levels_HW >> (tags.get(_BITS, (16,))[0] - 8)
         if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:  # Pillow inverts 8 bits only
-            values = 255 - values
-        image = Image.fromarray(values.astype(np.uint8))
+            values_HW = 255 - values_HW
+        image = Image.fromarray(values_HW.astype(np.uint8))
+        if transparent is not None:
+            image.putalpha(Image.fromarray(np.where(levels_HW == transparent, 0, 255).astype(np.uint8)))
     if image.mode in ("I", "F"):
         raise ValueError(
             f"its mode {image.mode!r} has numbers without a range of brightness; convert it to 8 or 16 bits"

@@ -201,6 +201,18 @@ def test_gray_values_of_every_depth(
     assert read_image(tmp_path / "x.tif", 8, 8)[:, 0, 0].tolist() == [shown] * 3
 
 
+@pytest.mark.parametrize(("transparent", "shown"), [(0x4000, 255), (0x4001, 0x40)])
+def test_a_transparent_value_of_16_bits_is_white(tmp_path: Path, transparent: int, shown: int) -> None:
+    image = Image.new("I;16", (16, 16), 0x4000)
+    assert pixel(tmp_path, image, transparency=transparent) == [shown] * 3
+
+
+@pytest.mark.parametrize(("largest", "value"), [(65535, 0x8080), (4095, 0x808)])
+def test_a_pgm_of_more_than_8_bits_is_scaled(tmp_path: Path, largest: int, value: int) -> None:
+    (tmp_path / "x.pgm").write_bytes(b"P5\n2 2\n%d\n" % largest + struct.pack(">H", value) * 4)
+    assert read_image(tmp_path / "x.pgm", 8, 8)[:, 0, 0].tolist() == [0x80] * 3
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "nothing"])
 def test_what_is_not_an_image_file_is_named(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.png"
