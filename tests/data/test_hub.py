@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,15 +103,13 @@ def test_a_damaged_file_of_the_cache_is_an_error_with_its_reason_and_folder(
     caches: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, _ = caches
-    monkeypatch.setattr(Hub, "content", b"x" * len(ROWS))
     for content in (b"x" * len(ROWS), ROWS):  # the copy in the cache is used
         monkeypatch.setattr(Hub, "content", content)
         with pytest.raises(UserError, match=r"dataset\.hub=me/set .*JSON parse error") as refused:
             sources()
         assert f"delete {files} " in str(refused.value)
         assert "REMEDY" not in str(refused.value)
-    for path in files.rglob("train.jsonl"):
-        path.resolve().write_bytes(ROWS)
+    shutil.rmtree(files)
     assert len(sources()) == 50
 
 
@@ -127,6 +126,9 @@ def test_a_damaged_table_of_the_cache_is_an_error_with_its_folder(
     with pytest.raises(UserError, match=r"dataset\.hub=me/set .*damaged") as refused:
         sources()
     assert f"{tables} and run the command again" in str(refused.value)
+    shutil.rmtree(tables)
+    monkeypatch.setattr(Hub, "content", ROWS)
+    assert len(sources()) == 50
 
 
 def test_a_missing_data_set_is_an_error_with_the_remedy_of_the_caller(
