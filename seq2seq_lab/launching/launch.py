@@ -44,6 +44,7 @@ from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.runtime.watch import Limits, watched
 from seq2seq_lab.streams import optional_output
 from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training.records import remove_result
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -106,6 +107,7 @@ def _prepare_folder(job: Job) -> None:
     """Write the config.yaml of a new run. A resumed run writes its own after its checkpoint has been accepted."""
     if job.resume:
         return
+    remove_result(job.folder)  # before the manifest that covers it
     for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
         (job.folder / name).unlink(missing_ok=True)
     with storage_errors(job.folder):

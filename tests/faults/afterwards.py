@@ -16,6 +16,7 @@ from programs import compare
 
 from seq2seq_lab import run as program
 from seq2seq_lab.config.run_folder import read_run_json
+from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.files import read_json_object
 from seq2seq_lab.launching import study
 from seq2seq_lab.tracking import FileTracker, git
@@ -223,13 +224,22 @@ def diverged(rig: Rig) -> Seen:
 
 
 def same_command(rig: Rig) -> Seen:
-    """It is stopped before the first checkpoint, by SIGTERM, and by SIGKILL; then it ends, and is started once more."""
+    """It is stopped while data are read, before the first checkpoint, and twice after it; then it ends, and starts again."""
     seen, folder = Seen(), rig.new()
-    ends = [(0, kill, -signal.SIGKILL), (4, send(signal.SIGTERM), 143), (7, kill, -signal.SIGKILL)]
-    for place, action, status in ends:
-        ended = rig.start(folder, "resume=auto", hooks=[at_step(place, action)])
-        seen.expect(ended.status == status, f"step {place}: status {ended.status}: {ended.output}")
-        seen.expect("resume=auto: " in ended.output, f"step {place}: {ended.output}")
+
+    def stop_reading() -> None:
+        Grammar.load = lambda _: send(signal.SIGTERM)()  # type: ignore[assignment,method-assign,return-value]
+
+    ends: list[tuple[str, Hook, int]] = [
+        ("data", stop_reading, 143),
+        ("step 0", at_step(0, kill), -signal.SIGKILL),
+        ("step 4", at_step(4, send(signal.SIGTERM)), 143),
+        ("step 7", at_step(7, kill), -signal.SIGKILL),
+    ]
+    for place, hook, status in ends:
+        ended = rig.start(folder, "resume=auto", hooks=[hook])
+        seen.expect(ended.status == status, f"{place}: status {ended.status}: {ended.output}")
+        seen.expect("resume=auto: " in ended.output, f"{place}: {ended.output}")
         seen.count("runs")
     for text in ("Resuming from step 6", "The training is complete"):
         ended = rig.start(folder, "resume=auto")
@@ -237,6 +247,8 @@ def same_command(rig: Rig) -> Seen:
         seen.expect(text in ended.output, f"{text!r} is not in the output: {ended.output}")
         seen.count("runs")
     rig.check_same(seen, folder, rig.whole())
+    extra = {path.name for path in folder.iterdir()} - {path.name for path in rig.whole().iterdir()}
+    seen.expect(not extra, f"files that an uninterrupted run lacks: {extra}")
     other = rig.start(folder, "resume=auto", "seed=2")
     seen.expect(other.status == 2 and "other settings" in " ".join(other.output.split()), other.output)
     return seen

@@ -12,6 +12,7 @@ import torch
 from finished_runs import losses_of
 
 from seq2seq_lab.config.run_folder import read_result, read_run_json
+from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
 from seq2seq_lab.training.step import TrainingStep
@@ -88,6 +89,22 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_again(
     capsys.readouterr()
     assert command_line.run(*line(folder)) == 0
     assert STARTS in capsys.readouterr().out
+    assert losses_of(folder) == losses_of(whole)
+    assert [*folder.glob("*.damaged-*")] == []
+
+
+def test_a_run_that_was_stopped_while_data_are_read_starts_again(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Grammar, "load", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        assert command_line.run(*line(folder)) == 128 + signal.SIGTERM
+    assert read_result(folder)["status"] == "preempted"
+    capsys.readouterr()
+    assert command_line.run(*line(folder)) == 0
+    assert "damaged" not in "".join(capsys.readouterr())
+    assert {path.name for path in folder.iterdir()} == {path.name for path in whole.iterdir()}
     assert losses_of(folder) == losses_of(whole)
 
 
