@@ -128,16 +128,18 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
         end = run_limited([f"./{file}" for file in files] + ["--results", str(lines)], copy, limit)
         seconds = time.monotonic() - start
         try:
-            found, student = read_results(lines)
+            found, failed, student = read_results(lines)
         except (ValueError, KeyError, TypeError):
-            found, student, end = {}, "", "the submission has changed its results"
+            found, failed, student, end = {}, [], "", "the submission has changed its results"
     seen = {exercise for exercise, _ in found}
     results = []
     for exercise, property_name in wanted:
-        missing = found.get(("", RUNS)) or end
-        if not missing and exercise in seen:
-            missing = "the process ended before this property"
-        missing = missing or f"no file defines {exercise}, or the process ended before its checks"
+        if exercise in seen:
+            missing = end or "the process ended before this property"
+        else:
+            missing = end or f"no file defines {exercise}, or the process ended before its checks"
+            if failed:
+                missing += f"; files that did not run to their end: {'; '.join(failed)}"
         results.append(Result(exercise, property_name, found.get((exercise, property_name), missing)))
     return Graded(name, student, end, seconds, results)
 
@@ -157,20 +159,25 @@ def is_submitted(path: Path, folder: Path) -> bool:
     return not hidden and path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def read_results(path: Path) -> tuple[dict[tuple[str, str], str], str]:
-    """Return the problem of each (exercise, property) and the ID of the student.
+def read_results(path: Path) -> tuple[dict[tuple[str, str], str], list[str], str]:
+    """Return the problem of each (exercise, property), those of the files that failed, and the ID of the student.
 
     Raises:
         ValueError, KeyError, TypeError: the lines are not those of `checks.report`.
     """
     if not path.is_file():
-        return {}, ""
+        return {}, [], ""
     complete = path.read_text("utf-8").split("\n")[:-1]  # the process may have ended within a line
     records = [json.loads(line) for line in complete]
     found: dict[tuple[str, str], str] = {}
+    failed = []
     for one in records:
-        found.setdefault((str(one["exercise"]), str(one["name"])), str(one["problem"]))
-    return found, str(records[-1]["student"]) if records else ""
+        exercise, name, problem = (str(one[key]) for key in Result._fields)
+        if name == RUNS:
+            failed.append(problem)
+        else:
+            found.setdefault((exercise, name), problem)
+    return found, failed, str(records[-1]["student"]) if records else ""
 
 
 def run_limited(arguments: Sequence[str], folder: Path, limit: float) -> str:

@@ -135,6 +135,22 @@ def test_names_and_errors_that_are_not_unicode(tmp_path: Path, monkeypatch: pyte
     assert found["output"].endswith("ValueError in line 1: \ud800")
 
 
+def test_an_exercise_without_a_solution_names_all_files_that_failed(tmp_path: Path) -> None:
+    folder, output = tmp_path / "submissions", tmp_path / "graded"
+    (folder / "anna").mkdir(parents=True)
+    (folder / "anna" / "a_softmax.py").write_text("raise ValueError('first')\n")
+    (folder / "anna" / "beam.py").write_text("import missing\n")
+    (folder / "anna" / "bleu.py").write_text(RIGHT)
+    options = ("--exercises", "bleu,beam_step", "--time-limit", LIMIT, "--output", output)
+    assert status_of("grade", folder, *options) == 0
+    tests = json.loads((output / "anna" / "results.json").read_text())["tests"]
+    assert {test["output"] for test in tests[:COUNT]} == {"passed"}
+    (said,) = {test["output"] for test in tests[COUNT:]}
+    assert said.startswith("no file defines beam_step")
+    assert "a_softmax.py: ValueError in line 1: first; " in said
+    assert "beam.py: ModuleNotFoundError in line 1: No module named 'missing'" in said
+
+
 def _command(path: Path) -> bytes:
     try:
         return path.read_bytes()
