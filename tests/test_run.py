@@ -583,6 +583,17 @@ class TestResume:
         go_on(ended, "trainer.keep_checkpoints=2")
         assert_same_run(ended, finished)
 
+    def test_what_a_killed_run_had_not_yet_removed_is_removed(self, ended: Path, finished: Path) -> None:
+        checkpoints = ended / "checkpoints"
+        shutil.copytree(checkpoints / f"step_{STEPS:08d}", checkpoints / "step_00000001")
+        (checkpoints / f".step_{2 * STEPS:08d}.writing").mkdir()
+        (ended / "result.json").unlink()
+        go_on(ended, "trainer.keep_checkpoints=2")
+        assert {path.name for path in checkpoints.iterdir()} == {
+            path.name for path in finished.glob("checkpoints/*")
+        }
+        assert_same_run(ended, finished)
+
     def test_no_checkpoint_is_no_silent_restart(self, ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Grammar, "load", lambda self: pytest.fail("it reads the data"))
         for path in ended.glob("checkpoints/*/manifest.json"):

@@ -232,7 +232,7 @@ def names_until(checkpoint: Path) -> list[str]:
 def prune(folder: Path, keep: int, regular: Collection[str] = ()) -> None:
     """Remove all checkpoints except the newest `keep`, those of the names `regular`, and the best one that each records.
 
-    What an interrupted `save` has left is removed too.
+    What an interrupted `save` or `prune` has left is removed too.
     """
     _remove_leftovers(folder)
     checkpoints = sorted(folder.glob("step_*"))
@@ -246,11 +246,7 @@ def prune(folder: Path, keep: int, regular: Collection[str] = ()) -> None:
 
 
 def remove_newer(checkpoint: Path) -> None:
-    """Remove the checkpoints, all of them damaged, that are newer than the one a run resumes from.
-
-    What an interrupted `save` has left is removed too.
-    """
-    _remove_leftovers(checkpoint.parent)
+    """Remove the checkpoints, all of them damaged, that are newer than the one a run resumes from."""
     for other in checkpoint.parent.glob("step_*"):
         if other.name > checkpoint.name:
             remove_folder(other)

@@ -102,7 +102,7 @@ class Checkpointer:
                 best=state.best,
                 task_state=task_state,
             )
-            checkpoint.prune(self.folder, min(keep, NEWEST), state.regular)
+            self._prune(state)
 
     def load(self, path: Path) -> TrainState:
         """Load weights, optimizer and task from the newest valid checkpoint, and return the state of the training.
@@ -132,6 +132,7 @@ class Checkpointer:
         self.step.task.load_state_dict(checkpoint.load_task_state(path))
         if self.step.compute.ranks.main:
             checkpoint.remove_newer(path)
+            self._prune(state)
         self.step.scaler.load_state_dict(state.scaler)
         self.pending.restore(state, self.step.compute.device)
         log.info("Resuming from step %s.", f"{state.step:,}")
@@ -142,6 +143,9 @@ class Checkpointer:
                 f"{saved['total']:,}",
             )
         return state
+
+    def _prune(self, state: TrainState) -> None:
+        checkpoint.prune(self.folder, min(self.settings.keep_checkpoints, NEWEST), state.regular)
 
     def replace_lost_best(self, state: TrainState) -> None:
         """If the best checkpoint is missing or damaged, make the best one that is left the best, and log a warning.

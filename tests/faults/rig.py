@@ -305,14 +305,14 @@ def in_save(number: int, place: int, action: Action) -> Hook:
             return call
 
         def saving(*arguments: Any, **named: Any) -> Any:
-            nonlocal active
-            active = saves == number
+            nonlocal active, saves
+            active, saves = saves == number, saves + 1
             return save(*arguments, **named)
 
         def pruning(*arguments: Any) -> None:
-            nonlocal active, saves
+            nonlocal active
             prune(*arguments)
-            active, saves = False, saves + 1
+            active = False
 
         checkpoint.save, checkpoint.prune = saving, pruning
         for name in ("save_file", "_write_json", "flush"):

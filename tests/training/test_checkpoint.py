@@ -218,9 +218,8 @@ def test_damaged_newer_ones_are_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == paths[:2]
 
 
-@pytest.mark.parametrize("end", ["resume", "prune"])
 def test_what_an_interrupted_save_has_left_is_removed(
-    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, 1)
     rename, rmtree = Path.rename, shutil.rmtree
@@ -245,10 +244,7 @@ def test_what_an_interrupted_save_has_left_is_removed(
         ".step_00000001.replaced",
         ".step_00000002.writing",
     }
-    if end == "resume":
-        checkpoint.remove_newer(path)
-    else:
-        checkpoint.prune(tmp_path, 1)
+    checkpoint.prune(tmp_path, 1)
     assert list(tmp_path.iterdir()) == [path]
     # The only valid copy is kept.
     rename(path, tmp_path / ".step_00000001.replaced")
