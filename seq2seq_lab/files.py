@@ -290,6 +290,17 @@ def temporary_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the files that killed processes have left in a run folder and its folders; see `temporary_path`.
+
+    The run folder must be locked. The folder of W&B is left out.
+    """
+    pattern = f".*.{'[0-9a-f]' * 32}"
+    for path in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
+        if path.parent.name != "wandb" and path.is_file():
+            path.unlink()
+
+
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with None for infinities and NaN, which JSON does not have."""
     return {

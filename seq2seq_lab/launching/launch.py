@@ -34,6 +34,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.run_folder import MANIFEST, read_result
 from seq2seq_lab.config.schema import Backend, Config
 from seq2seq_lab.errors import ComponentError, Preempted, UserError, storage_errors
+from seq2seq_lab.files import remove_temporary_files
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end
 from seq2seq_lab.runtime import console
@@ -104,13 +105,17 @@ def _signal_passed_on() -> Iterator[None]:
 
 
 def _prepare_folder(job: Job) -> None:
-    """Write the config.yaml of a new run. A resumed run writes its own after its checkpoint has been accepted."""
-    if job.resume:
-        return
-    remove_result(job.folder)  # before the manifest that covers it
-    for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
-        (job.folder / name).unlink(missing_ok=True)
+    """Remove what an earlier start has left, and write the config.yaml of a new run.
+
+    A resumed run writes its own after its checkpoint has been accepted.
+    """
     with storage_errors(job.folder):
+        remove_temporary_files(job.folder)
+        if job.resume:
+            return
+        remove_result(job.folder)  # before the manifest that covers it
+        for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
+            (job.folder / name).unlink(missing_ok=True)
         run.write_config(job)
 
 

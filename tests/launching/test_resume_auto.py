@@ -14,7 +14,7 @@ from finished_runs import losses_of
 from seq2seq_lab.config.run_folder import read_result, read_run_json
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import lock_folder
+from seq2seq_lab.files import lock_folder, temporary_path
 from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.trainer import Trainer
 
@@ -43,6 +43,18 @@ def stop_in(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(TrainingStep, "_update_weights", stopping)
 
 
+def leave_temporary(*paths: Path) -> list[Path]:
+    """Leave the temporary files of a process that was killed while it wrote these new files."""
+    left = []
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        with temporary_path(path) as temporary:
+            temporary.touch()
+        path.rename(temporary)
+        left.append(temporary)
+    return left
+
+
 def fail(trainer: Trainer) -> None:
     raise UserError("no memory")
 
@@ -63,7 +75,11 @@ def test_the_same_command_starts_resumes_and_ends_a_run(
         assert command_line.run(*line(folder)) == 128 + signal.SIGTERM
     assert STARTS in capsys.readouterr().out
     assert read_result(folder)["status"] == "preempted"
+    left = leave_temporary(folder / "page.html", folder / "attention" / "weights.jsonl")
+    own = leave_temporary(folder / "wandb" / "notes")
+    (similar := folder / f".notes.{'0' * 31}").touch()
     assert command_line.run(*line(folder)) == 0
+    assert [path.exists() for path in (*left, *own, similar)] == [False, False, True, True]
     told = capsys.readouterr().out
     assert RESUMES in told
     assert "Resuming from step 7." in told
