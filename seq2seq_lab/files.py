@@ -298,7 +298,7 @@ def remove_temporary_files(folder: Path) -> None:
     pattern = f".*.{'[0-9a-f]' * 32}"
     for path in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
         if path.parent.name != "wandb" and path.is_file():
-            path.unlink()
+            path.unlink(missing_ok=True)  # another process may have given it its name
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def predict(options: argparse.Namespace) -> None:
     if run.reads == "files":
         if not files:
             raise UserError("No file is given. Name one or more files after the run folder.")
-        write_outputs(run, read_files(run, files), options)
+        write_outputs(run, iter(files), options)
     elif files or options.count is None:
         longest = run.longest_input if options.max_tokens is None else options.max_tokens
         if not files and sys.stdin.isatty():
@@ -293,17 +293,6 @@ def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:
                 raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are processed.")
             run.check_input(line, where, longest)
             yield line
-
-
-def read_files(run: Any, files: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of files.
-
-    Raises:
-        UserError: the model cannot read a file.
-    """
-    for name in files:
-        run.check_input(name, name, run.longest_input)
-        yield name
 
 
 def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) -> None:

@@ -88,7 +88,7 @@ class CaptionCorpus:
 
     Attributes:
         language: the code of the captions' language.
-        counts: see `new_counts`; `leaked_images`, those of training that validation or test also has, by content.
+        counts: see `new_counts`; `leaked_images`, those of validation and test that training also has, by content.
     """
 
     language: str
@@ -213,10 +213,9 @@ def _load_folder(
     def file_of(image: str) -> Path:
         return root / image if suffix is None else (root / image).with_suffix(suffix)
 
-    # A file may have several paths. The first one in the table is the name of the image.
-    names, known = dict[str, str](), dict[Path, str]()
+    resolved = dict[str, Path]()
     for row in rows:
-        if row.image in names:
+        if row.image in resolved:
             continue
         file = file_of(row.image)
         if not file.is_file():
@@ -224,10 +223,16 @@ def _load_folder(
                 f"{row.location}: {file} is not a file. Correct the row, or dataset.path={folder.path}, the folder of the "
                 f"images."
             )
-        names[row.image] = known.setdefault(file.resolve(), row.image)
+        resolved[row.image] = file.resolve()
 
     def split(name: str) -> CaptionedImages:
-        chosen = [row._replace(image=names[row.image]) for row in rows if row.split == name]
+        # A file may have several paths. The first one in the split is the name of the image.
+        names = dict[Path, str]()
+        chosen = [
+            row._replace(image=names.setdefault(resolved[row.image], row.image))
+            for row in rows
+            if row.split == name
+        ]
         if not chosen:
             raise UserError(
                 f"dataset.path={folder.path}: {table} has no caption of the split {name}. Add some."
@@ -240,8 +245,10 @@ def _load_folder(
         )
 
     train, validation, test = split("train"), split("validation"), split("test")
-    contents = [{hash(image.tobytes()) for image in pairs.images} for pairs in (train, validation, test)]
-    counts["leaked_images"] = len(contents[0] & (contents[1] | contents[2]))
+    contents = {hash(image.tobytes()) for image in train.images}
+    counts["leaked_images"] = sum(
+        hash(image.tobytes()) in contents for pairs in (validation, test) for image in pairs.images
+    )
     return CaptionCorpus(folder.language, train, validation, {"test": test}, counts)
 
 

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import urllib.request
 import zipfile
-from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -61,7 +60,7 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
         if files.sha256(destination) == sha256:
             return destination
         logger.warning("%s has changed since it was downloaded; it is downloaded again", destination)
-    check_reachable(url, f"dataset.url={url} is not in the cache. {remedy}")
+    check_reachable(url, f"dataset.url={url} has to be downloaded. {remedy}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
@@ -71,12 +70,12 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
                 if member not in opened.namelist():
                     names = ", ".join(opened.namelist()[:12])
                     raise UserError(
-                        f"dataset.member={member} is not in {url}, which contains {names}. {remedy}"
+                        f"dataset.member={member} is not in dataset.url={url}, which contains {names}. {remedy}"
                     )
                 _unpack(opened, member, copy)
             if (actual := files.sha256(copy)) != sha256:
                 raise UserError(
-                    f"{member} in {url} has the SHA-256 {actual} instead of dataset.sha256={sha256}. {remedy}"
+                    f"{member} in dataset.url={url} has the SHA-256 {actual} instead of dataset.sha256={sha256}. {remedy}"
                 )
             copy.replace(destination)
     except (OSError, http.client.HTTPException, *UNPACKING_ERRORS) as error:
@@ -101,10 +100,21 @@ def _download(url: str, destination: Path) -> None:
             total = int(size) if size else None
         except ValueError as error:
             raise http.client.HTTPException(f"Content-Length={size!r} is not a number") from error
-        blocks = iter(partial(response.read, 1 << 16), b"")
-        for block in progress(blocks, f"Downloading {url}", total, file.tell):
+
+        def broken(reason: object = "") -> http.client.HTTPException:
+            of = "" if total is None else f" of {total:,}"
+            why = f" ({reason})" if reason else ""
+            return http.client.HTTPException(
+                f"the connection broke after {file.tell():,}{of} bytes{why}; run the command again"
+            )
+
+        def read() -> bytes:
+            try:
+                return bytes(response.read(1 << 16))
+            except (OSError, http.client.HTTPException) as error:
+                raise broken(error) from error
+
+        for block in progress(iter(read, b""), f"Downloading {url}", total, file.tell):
             file.write(block)
         if total is not None and file.tell() < total:
-            raise http.client.HTTPException(
-                f"the connection broke after {file.tell():,} of {total:,} bytes; run the command again"
-            )
+            raise broken()

@@ -16,7 +16,7 @@ from seq2seq_lab.data.local_files import UNPACKING_ERRORS, plain_suffix
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tables import SUFFIXES, Pairs, Reader, Rows, candidate, value_of, with_class_names
 from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
 
 _BATCH = 1000  # rows converted at a time
 _NAMES: dict[SplitName, tuple[str, ...]] = {split: (split,) for split in SPLITS}
@@ -164,11 +164,14 @@ def _load_splits(hub: str, subset: str | None, given: str, remedy: str) -> Any:
         local = "or use a local copy with dataset.hub=FOLDER."
         copies = " and ".join(str(folder) for folder in _cached_copies(hub) if folder.is_dir())
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason = str(cause or error).rstrip(".")
+        failed = cause or error
+        reason = str(failed).rstrip(".")
         if isinstance(error, ConnectionError | client_error) and not isinstance(
             error, hub_errors.HfHubHTTPError
         ):
             reason = f"the connection broke ({reason}); run the command again, {local}"
+        elif isinstance(failed, OSError) and failed.errno in STORAGE_REMEDIES:
+            reason += f". {STORAGE_REMEDIES[failed.errno]}"
         elif copies and _is_damage(error):
             reason += f". If the cached copy is damaged, delete {copies} and run the command again, {local}"
         else:

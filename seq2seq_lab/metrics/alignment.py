@@ -323,7 +323,7 @@ class AlignmentMetric(Metric):
         if not self.shown or outputs.text.gold is None:
             return None
         golds = [
-            (gold.source_words, gold.target_words, sorted(gold.links), sorted(gold.possible))
+            (gold.source_words, gold.target_words, *map(_as_plain_links, (gold.links, gold.possible)))
             for gold in outputs.text.gold
         ]
         return f"links:{self.links}|gold:{hashlib.sha256(json.dumps(golds).encode()).hexdigest()[:7]}"
@@ -332,6 +332,11 @@ class AlignmentMetric(Metric):
         """See `Metric.unavailable`."""
         known = self.links in outputs.alignments
         return None if known else "the data has no gold alignments, or the model has no such attention"
+
+
+def _as_plain_links(links: Set[Link]) -> list[Link]:
+    """Return links in order, without the integers of NumPy that a custom data set can have."""
+    return sorted((int(source), int(target)) for source, target in links)
 
 
 class AlignmentErrorRate(AlignmentMetric):

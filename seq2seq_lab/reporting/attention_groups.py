@@ -15,7 +15,7 @@ MEASURES = ("aer", "aer_oracle", "aer_read", *(one.name for one in ATTENTION_MEA
 
 
 def groups_of(run: Run) -> dict[str, Mapping[str, Sequence[int]]]:
-    """Return the groups of the examples of the first test set as numbers of examples, by what they are grouped by."""
+    """Return the groups of the examples of the test set as numbers of examples, by what they are grouped by."""
     rows, bounds = run.examples, length_bounds(run)
     found: dict[str, Mapping[str, Sequence[int]]] = {}
     if bounds and all(row.get("source_words") is not None for row in rows):
@@ -26,7 +26,7 @@ def groups_of(run: Run) -> dict[str, Mapping[str, Sequence[int]]]:
 
 
 def grouped_measures(run: Run) -> dict[str, dict[str, list[GroupValue]]]:
-    """Return the measures of attention of a run on its first test set, by group: {grouping: {name of the metric: values}}.
+    """Return the measures of attention of a run on its test set, by group: {grouping: {name of the metric: values}}.
 
     Empty without attention, without statistics, and if sentences with several references are scored once.
     """

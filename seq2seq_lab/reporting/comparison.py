@@ -3,6 +3,7 @@
 import html
 import math
 import re
+import shlex
 import statistics
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +26,7 @@ from seq2seq_lab.reporting.distances import (
 )
 from seq2seq_lab.reporting.group_tests import GroupDifference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
-from seq2seq_lab.reporting.runs import FIRST, Group, differing, find_runs, group_runs
-from seq2seq_lab.reporting.score_tables import test_splits
+from seq2seq_lab.reporting.runs import FIRST, Group, differing, find_runs, further_tests, group_runs
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import mean_and_deviation, print_table, with_spread
@@ -504,10 +504,9 @@ def untested(table: Table) -> Iterator[str]:
 def other_test_sets(table: Table) -> Iterator[str]:
     """Yield how to compare the runs on their further test sets."""
     runs = [run for group in table.groups for run in group.runs]
-    splits = dict.fromkeys(split for run in runs for split in test_splits(run.result) if split != FIRST)
-    options = [f"--test {split.removeprefix(f'{FIRST}/')}" for split in splits]
-    if options:
-        yield f"Other test sets: {', '.join(options)}."
+    names = dict.fromkeys(name for run in runs for name in further_tests(run.result))
+    if table.test == FIRST and names:
+        yield f"Other test sets: {', '.join(f'--test {shlex.quote(name)}' for name in names)}."
 
 
 def statistics_of(table: Table) -> str:

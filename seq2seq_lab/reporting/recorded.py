@@ -105,7 +105,7 @@ def differing_counts(runs: Sequence["Run"]) -> dict[int, str]:
     for index, (run, count) in enumerate(zip(runs, rows, strict=True)):
         if count and count != (most := counts[run.test_set].most_common(1)[0][0]):
             found[index] = (
-                f"{runs[index].statistics_file} has {count:,} examples, and other runs of its test set have {most:,}"
+                f"{run.statistics_file} has {count:,} examples, and other runs of its test set have {most:,}"
             )
     return found
 

@@ -233,6 +233,7 @@ def find_runs(
     runs: dict[str, Run] = {}
     skipped = []
     seen: set[Path] = set()
+    paths = [*paths]
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
@@ -257,11 +258,16 @@ def find_runs(
     differing = recorded.differing_counts(found)
     kept = [run for index, run in enumerate(found) if index not in differing]
     skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
-    if not kept:
-        given = "folders such as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER"
+    if not kept and test is not None:
+        names = [*dict.fromkeys(name for run in find_runs(paths)[0] for name in further_tests(run.result))]
         raise UserError(
-            f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give {given}"
-            f"{'' if test is None else ', and one of their further test sets or no --test'}."
+            f"--test={test}: no run has this test set.{did_you_mean(test, names)} Test sets besides the first one: "
+            f"{', '.join(names) or 'none'}."
+        )
+    if not kept:
+        raise UserError(
+            f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "
+            f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
         )
     return kept, skipped
 
@@ -303,6 +309,11 @@ def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
     return run
 
 
+def further_tests(result: Mapping[str, Any]) -> list[str]:
+    """Return the names of the test sets of a `result.json` besides the first one."""
+    return [split.removeprefix(f"{FIRST}/") for split in test_splits(result) if split != FIRST]
+
+
 def of_test_set(result: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a `result.json` with another test set as its only one: `test/NAME/…` replaces `test/…`.
 
@@ -310,10 +321,7 @@ def of_test_set(result: Mapping[str, Any], name: str) -> dict[str, Any]:
         UserError: the run has no such test set.
     """
     if f"{FIRST}/{name}/examples" not in result:
-        others = [split.removeprefix(f"{FIRST}/") for split in test_splits(result) if split != FIRST]
-        raise UserError(
-            f"--test={name} is not one of its further test sets: {', '.join(others) or 'it has none'}"
-        )
+        raise UserError(f"no test set {name}")
     found: dict[str, Any] = {}
     for key, value in result.items():
         # A metric of a test set, maybe that of a trivial baseline.

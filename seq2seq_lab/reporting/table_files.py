@@ -171,7 +171,8 @@ def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:
     known = columns(table)
     if names is None:
         return [column for column in known if column.shown]
-    by_name = {column.key.removeprefix("test/"): column for column in known} | {one.key: one for one in known}
+    by_name = {column.key.removeprefix("test/"): column for column in known}
+    by_name |= {recorded_key(table, column.key): column for column in known}
     for name in names:
         if name not in by_name:
             listed = ", ".join(column.key.removeprefix("test/") for column in known)

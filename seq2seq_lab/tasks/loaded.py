@@ -190,14 +190,13 @@ class Loaded(OneInput):
         return True
 
     def check_input(self, line: str, where: str, longest: int) -> None:
-        """Refuse a line or file (`reads`) that the model cannot read, or a line that has more tokens than `longest`.
+        """Refuse a line that the model cannot read, or that has more tokens than `longest`.
 
         Args:
-            line: a line of text, or the path of a file.
             where: the file and the line number.
 
         Raises:
-            UserError: names the line or file and the remedy.
+            UserError: names the line and the remedy.
         """
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[Any]:

@@ -64,6 +64,7 @@ def test_an_image_has_one_name_and_is_found_again_by_its_content(tmp_path: Path)
     assert corpus.counts["leaked_images"] == 0
     corpus = write_json(tmp_path, [*rows, entry("0.png", "test", "Again .")]).load()
     assert corpus.counts["leaked_images"] == 1
+    assert "0.png" in corpus.tests["test"].names  # not the path in training
     folder = write_json(tmp_path, [*rows, entry("copy.png", "test", "Again .")])
     (tmp_path / "copy.png").write_bytes((tmp_path / "0.png").read_bytes())
     assert folder.load().counts["leaked_images"] == 1

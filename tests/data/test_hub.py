@@ -1,7 +1,9 @@
 """Data sets that a server on this machine offers as the hub does: broken connections and damaged copies."""
 
+import errno
 import http.server
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq_lab.data import hub
 from seq2seq_lab.data.hub import read_hub
 from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.data.text import new_counts
@@ -139,3 +142,23 @@ def test_a_missing_data_set_is_an_error_with_the_remedy_of_the_caller(
     with pytest.raises(UserError, match="REMEDY") as refused:
         sources()
     assert ".." not in str(refused.value)
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_copy(
+    caches: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    caches[0].mkdir(parents=True)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    table = datasets.exceptions.DatasetGenerationError("An error occurred")
+    table.__cause__ = full
+    for error in (full, table):
+
+        def load(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(hub, "_load", load)
+        with pytest.raises(UserError, match=r"No space left on device\. Free some disk space") as refused:
+            sources()
+        assert "delete" not in str(refused.value)

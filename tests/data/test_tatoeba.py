@@ -3,10 +3,13 @@
 import functools
 import gzip
 import hashlib
+import http.client
 import http.server
+import io
 import socket
 import threading
 import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -207,6 +210,26 @@ def test_the_path_in_the_archive_does_not_decide_the_destination(server, tmp_pat
     assert len(data.load().train) > 0
     (escaped,) = tmp_path.rglob("*escaped.txt")
     assert escaped.parent == cache
+
+
+def test_a_connection_that_is_reset_or_stalls_during_a_download_is_named(tmp_path, monkeypatch):
+    class Response(io.BytesIO):
+        def __init__(self, error):
+            super().__init__(bytes(1000))
+            self.headers, self.error = {"Content-Length": "2000"}, error
+
+        def read(self, size):
+            if block := super().read(size):
+                return block
+            raise self.error
+
+    monkeypatch.setattr(download, "check_reachable", lambda url, remedy: None)
+    for error in (ConnectionResetError("reset"), TimeoutError("timed out"), http.client.IncompleteRead(b"")):
+        monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout, error=error: Response(error))
+        with pytest.raises(
+            UserError, match=r"dataset\.url=.* broke after 1,000 of 2,000 bytes \(.+\); run the command"
+        ):
+            tatoeba(url="http://x/data.zip", cache_dir=str(tmp_path)).load()
 
 
 def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tmp_path):

@@ -579,6 +579,10 @@ def test_the_study_of_everything_combines_values_of_the_other_studies() -> None:
         job for name in ("attention", "encoder", "teacher_forcing") for job in jobs_of_study(f"study={name}")
     ]
     assert {*chain(*jobs)} - {*chain(*others)} == {"study=everything"}
+    keys = ["model", "attention", "encoder", "teacher_forcing.ratio", "seed", "study"]
+    assert [one.partition("=")[0] for one in jobs[-1]] == keys
+    with compose.composer():
+        assert compose.compose(["study=everything"]).study.name == "everything"
 
 
 def jobs_of_study(line: str) -> list[list[str]]:

@@ -286,13 +286,17 @@ def test_runs_are_compared_on_a_further_test_set_as_if_it_were_the_first(tmp_pat
     csv_text = table_files.as_csv(talks).replace("test/talks/", "test/")
     assert csv_text == table_files.as_csv(alone)
     assert "test/talks/bleu mean" in table_files.as_csv(talks)
-    with pytest.raises(
-        UserError,
-        match=r"additive1: --test=news is not one of its further test sets: talks; .* or no --test\.$",
-    ):
-        comparison.compare_folders([tmp_path / "runs"], test="news")
-    with pytest.raises(UserError, match=r"--test=talks is not one of its further test sets: it has none"):
+    both = comparison.compare_folders([tmp_path], test="talks")  # a run without this test set is left out
+    assert comparison.cells(both) == comparison.cells(talks)
+    assert f"{tmp_path / 'alone' / 'additive1'}: no test set talks" in both.skipped
+    with pytest.raises(UserError, match=r"^--test=talk: .* Did you mean 'talks'\? .* first one: talks\.$"):
+        comparison.compare_folders([tmp_path / "runs"], test="talk")
+    with pytest.raises(UserError, match=r"^--test=talks: no run has this test set\. .* first one: none\.$"):
         comparison.compare_folders([tmp_path / "alone"], test="talks")
+    latex = table_files.as_latex(talks, table_files.LatexOptions(["test/talks/bleu"]))
+    assert latex == table_files.as_latex(talks, table_files.LatexOptions(["bleu"]))
+    names = [path.name for path in figures.save_figures(talks, tmp_path / "figures")]
+    assert "test_talks_bleu_by_length.pdf" in names
     with pytest.raises(UserError, match=r"^--metric=talks/bleu is not a metric .* --test NAME\.$"):
         comparison.compare_folders([tmp_path / "runs"], metric="talks/bleu")
 

@@ -40,10 +40,6 @@ class LoadedCaptioner(Loaded):
         attends: bool = self.model.attends
         return attends
 
-    def check_input(self, line: str, where: str, longest: int) -> None:
-        """See `Loaded.check_input`."""
-        self.task.read(Path(line))
-
     def nbest(self, inputs: Sequence[str | Path], first: int = 0) -> list[list[Caption]]:
         """Return all captions of each image that the search returns, the best first.
 

@@ -277,8 +277,8 @@ class CaptionTask(Task):
             log.info("Counted in the corpus: %s.", described)
         if leaks := counts.get("leaked_images", 0):
             log.warning(
-                "%s images of validation and test are also training images, which makes their scores too high. Remove them "
-                "from one of the splits.",
+                "%s images of validation and test are equal to training images as the model reads them, which makes their "
+                "scores too high. Remove them from one of the splits.",
                 f"{leaks:,}",
             )
 
