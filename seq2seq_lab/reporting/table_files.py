@@ -150,7 +150,9 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
         keys = {column.key for column in shown}
         metrics = {name: one for name, one in table.metrics.items() if f"test/{name}" in keys}
         explained = explanation(replace(table, distances={}), metrics)  # distances are not in this table
-        texts_below = (options.caption, explained, bold, *(f"{one}." for one in below))
+        own = options.caption.rstrip()
+        own += "." if own[-1:].isalnum() else ""
+        texts_below = (own, explained, bold, *(f"{one}." for one in below))
         caption = _latex(" ".join(text for text in texts_below if text))
         tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
         below = []

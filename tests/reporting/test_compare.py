@@ -1018,6 +1018,7 @@ def test_a_caption_explains_the_columns_of_its_table_only(tmp_path: Path) -> Non
         (("chrf",), ("copy of the source: chrF 20.00",)),
     ):
         latex = table_files.as_latex(table, table_files.LatexOptions(columns, caption="Scores."))
+        assert latex == table_files.as_latex(table, table_files.LatexOptions(columns, caption="Scores"))
         every = ("To compare AER with", "copy of the source: chrF 20.00")
         assert tuple(text for text in every if text in latex) == texts
         assert ("Trivial" in latex) == ("chrf" in columns)
