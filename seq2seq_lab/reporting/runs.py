@@ -260,10 +260,11 @@ def find_runs(
     skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
     if not kept and test is not None:
         names = [*dict.fromkeys(name for run in find_runs(paths)[0] for name in further_tests(run.result))]
-        raise UserError(
-            f"--test={test}: no run has this test set.{did_you_mean(test, names)} Test sets besides the first one: "
-            f"{', '.join(names) or 'none'}."
-        )
+        if test not in names:
+            raise UserError(
+                f"--test={test}: no run has this test set.{did_you_mean(test, names)} Test sets besides the first one: "
+                f"{', '.join(names) or 'none'}."
+            )
     if not kept:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "

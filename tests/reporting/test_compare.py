@@ -297,6 +297,11 @@ def test_runs_are_compared_on_a_further_test_set_as_if_it_were_the_first(tmp_pat
     assert latex == table_files.as_latex(talks, table_files.LatexOptions(["bleu"]))
     names = [path.name for path in figures.save_figures(talks, tmp_path / "figures")]
     assert "test_talks_bleu_by_length.pdf" in names
+    for path in tmp_path.glob("runs/*"):
+        np.savez(path / "scored" / "test.talks.npz", bleu=np.full((60, 3), np.nan), _clusters=np.arange(60))
+        cover(path, "result", ["result.json", "scored"])
+    with pytest.raises(UserError, match=r"no finished run found; .*scored/test\.talks\.npz: bleu"):
+        comparison.compare_folders([tmp_path / "runs"], test="talks")
     with pytest.raises(UserError, match=r"^--metric=talks/bleu is not a metric .* --test NAME\.$"):
         comparison.compare_folders([tmp_path / "runs"], metric="talks/bleu")
 
