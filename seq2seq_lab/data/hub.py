@@ -149,34 +149,40 @@ def _load_splits(hub: str, subset: str | None, given: str, remedy: str) -> Any:
 
     import datasets
     import pyarrow
-    from huggingface_hub import errors as hub_errors
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of httpx or httpx2
 
-    client_error = hub_errors.HTTPError  # type: ignore[attr-defined]  # of httpx or httpx2
+    # ValueError: the subset does not exist. RuntimeError: of hf_xet, and for data sets with a program.
+    of_python = (OSError, ValueError, RuntimeError, *UNPACKING_ERRORS)
+    of_libraries = (HTTPError, datasets.exceptions.DatasetsError, pyarrow.ArrowException)
     try:
         return _load(hub, subset, given, remedy).flatten()
     except UserError as error:
         raise UserError(f"{error} {Path.cwd()} has no folder {hub}.") from error
-    # ValueError: the subset does not exist. RuntimeError: of hf_xet, and for data sets with a program.
-    except (
-        *(OSError, ValueError, RuntimeError, client_error),
-        *(datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNPACKING_ERRORS),
-    ) as error:
-        local = "or use a local copy with dataset.hub=FOLDER."
-        copies = " and ".join(str(folder) for folder in _cached_copies(hub) if folder.is_dir())
-        cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        failed = cause or error
-        reason = str(failed).rstrip(".")
-        if isinstance(error, ConnectionError | client_error) and not isinstance(
-            error, hub_errors.HfHubHTTPError
-        ):
-            reason = f"the connection broke ({reason}); run the command again, {local}"
-        elif isinstance(failed, OSError) and failed.errno in STORAGE_REMEDIES:
-            reason += f". {STORAGE_REMEDIES[failed.errno]}"
-        elif copies and _is_damage(error):
-            reason += f". If the cached copy is damaged, delete {copies} and run the command again, {local}"
-        else:
-            reason += f". {Path.cwd()} has no folder {hub}. {remedy}"
-        raise UserError(f"{given} cannot be loaded: {reason}") from error
+    except (*of_python, *of_libraries) as error:
+        raise UserError(f"{given} cannot be loaded: {_reason(error, hub, remedy)}") from error
+
+
+def _reason(error: Exception, hub: str, remedy: str) -> str:
+    """Return why a data set of the hub cannot be loaded, and what to do.
+
+    Args:
+        remedy: for errors that are not of the connection, the disk or the cache.
+    """
+    import datasets
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+
+    local = "or use a local copy with dataset.hub=FOLDER."
+    copies = " and ".join(str(folder) for folder in _cached_copies(hub) if folder.is_dir())
+    cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
+    failed = cause or error
+    text = str(failed).rstrip(".")
+    if isinstance(error, ConnectionError | HTTPError) and not isinstance(error, HfHubHTTPError):
+        return f"the connection broke ({text}); run the command again, {local}"
+    if isinstance(failed, OSError) and failed.errno in STORAGE_REMEDIES:
+        return f"{text}. {STORAGE_REMEDIES[failed.errno]}."
+    if copies and _is_damage(error):
+        return f"{text}. If the cached copy is damaged, delete {copies} and run the command again, {local}"
+    return f"{text}. {Path.cwd()} has no folder {hub}. {remedy}"
 
 
 def _cached_copies(hub: str) -> list[Path]:

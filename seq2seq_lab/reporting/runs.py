@@ -258,19 +258,24 @@ def find_runs(
     differing = recorded.differing_counts(found)
     kept = [run for index, run in enumerate(found) if index not in differing]
     skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
-    if not kept and test is not None:
-        names = [*dict.fromkeys(name for run in find_runs(paths)[0] for name in further_tests(run.result))]
-        if test not in names:
-            raise UserError(
-                f"--test={test}: no run has this test set.{did_you_mean(test, names)} Test sets besides the first one: "
-                f"{', '.join(names) or 'none'}."
-            )
     if not kept:
+        if test is not None:
+            _require_test_set(find_runs(paths)[0], test)
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "
             f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
         )
     return kept, skipped
+
+
+def _require_test_set(runs: Sequence[Run], name: str) -> None:
+    """Refuse the name of a test set that none of the runs has besides its first one."""
+    names = [*dict.fromkeys(one for run in runs for one in further_tests(run.result))]
+    if name not in names:
+        raise UserError(
+            f"--test={name}: no run has this test set.{did_you_mean(name, names)} Test sets besides the first one: "
+            f"{', '.join(names) or 'none'}."
+        )
 
 
 def _digest_of_records(run: Run) -> str:
@@ -301,10 +306,10 @@ def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
     if damaged := find_damage(folder, "run"):
         raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
     run = read_run(folder, result)
-    recorded.check_run(run)
     if test is not None:
+        recorded.check_page(run)
         run = replace(run, result=of_test_set(result, test), test=f"{FIRST}/{test}")
-        recorded.check_statistics(run)
+    recorded.check_run(run)
     if for_page:
         recorded.check_page_rows(run)
     return run
