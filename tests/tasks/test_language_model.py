@@ -36,6 +36,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_distance, by_phenomenon
+from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
@@ -44,7 +45,7 @@ from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
 from seq2seq_lab.tasks.language_model import evaluation
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
-from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
+from seq2seq_lab.tasks.language_model.evaluation import GenerationBatch, LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.training.checkpoint import load_state
@@ -470,6 +471,32 @@ def test_draws_depend_on_the_number_of_the_sentence_only(model: LoadedLanguageMo
     drawn = model.predict([""] * 4)
     assert len({one.text for one in drawn}) > 1
     assert model.predict([""] * 2, first=2) == drawn[2:]
+
+
+def test_different_beginnings_are_read_in_batches(
+    model: LoadedLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beginnings = ["the", "", "a king", "the old king", "a", "the king"] * 2
+    sizes = list[int]()
+    start = LanguageModel.start
+
+    def counted(self: LanguageModel, batch: GenerationBatch) -> object:
+        sizes.append(len(batch.index_B))
+        return start(self, batch)
+
+    monkeypatch.setattr(LanguageModel, "start", counted)
+    drawn = model.predict(beginnings)
+    assert sorted(sizes) == [2, 2, 4, 4]  # by the number of tokens
+    sizes.clear()
+    monkeypatch.setattr(model.task, "eval_batch_size", 3)
+    again = model.predict(beginnings)
+    assert sorted(sizes) == [1, 1, 2, 2, 3, 3]
+    alone = [model.predict([one], first=index)[0] for index, one in enumerate(beginnings)]
+    for one in (again, alone):
+        assert [(found.source, found.text) for found in one] == [
+            (found.source, found.text) for found in drawn
+        ]
+        assert [found.score for found in one] == pytest.approx([found.score for found in drawn], abs=1e-4)
 
 
 def test_output_weights_are_the_embeddings(model: LoadedLanguageModel) -> None:

@@ -1,7 +1,8 @@
 """Evaluation of a language model on a split, and generation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,12 @@ class LanguageModelEvaluation(evaluation.Evaluation):
     generated: Sequence[tuple[str, float]]
 
 
-def beginnings(beginning: Sequence[int], count: int, length: int, device: torch.device) -> GenerationBatch:
-    """Return a batch of `count` copies of a beginning; see `generate`."""
-    beginning_BP = torch.tensor([[SOS, *beginning]], device=device).expand(count, -1)
-    index_B = torch.zeros(count, dtype=torch.long, device=device)
-    return GenerationBatch(index_B, beginning_BP, (length,) * count)
+def generation_batch(
+    beginnings: Sequence[Sequence[int]], index: Sequence[int], length: int, device: torch.device
+) -> GenerationBatch:
+    """Return a batch of beginnings with the same number of tokens; see `generate`."""
+    beginning_BP = torch.tensor([[SOS, *one] for one in beginnings], device=device)
+    return GenerationBatch(torch.tensor(index, device=device), beginning_BP, (length,) * len(index))
 
 
 @torch.no_grad()
@@ -119,25 +121,33 @@ def carried_nats(model: LanguageModel, sentences: SentenceTokens, compute: Compu
 def generate(
     model: LanguageModel,
     search: Search,
-    beginning: Sequence[int],
+    beginnings: Sequence[Sequence[int]],
     *,
-    count: int,
     length: int,
+    batch_size: int,
     compute: Compute,
     first: int = 0,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of `count` sentences with the same beginning, without the beginning.
+    """Return the hypotheses of a sentence for each beginning, without the beginning.
 
     Args:
-        beginning: token ids, empty for whole sentences.
+        beginnings: token ids, empty for whole sentences.
         length: the number of tokens that the length limits of the search refer to.
         first: the index of the first sentence; the draws of `search=sampling` depend on it.
     """
-    device = compute.device
-    batch = beginnings(beginning, count, length, device)
-    batch = replace(batch, index_B=torch.arange(first, first + count, device=device))
-    with evaluation_context(batch, compute.precision, device):
-        return search(model, batch, False)
+    device, found = compute.device, dict[int, list[Hypothesis]]()
+    sizes = [*map(len, beginnings)]
+    # A batch has no padding, which the state after a beginning would include.
+    for _, equal in groupby(sorted(range(len(sizes)), key=sizes.__getitem__), key=sizes.__getitem__):
+        rows = [*equal]
+        for start in range(0, len(rows), batch_size):
+            index = rows[start : start + batch_size]
+            batch = generation_batch(
+                [beginnings[row] for row in index], [first + row for row in index], length, device
+            )
+            with evaluation_context(batch, compute.precision, device):
+                found |= zip(index, search(model, batch, False), strict=True)
+    return [found[row] for row in range(len(sizes))]
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
@@ -234,7 +244,7 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
             **measured,
         )
         self.tokenizer, self.search = tokenizer, search
-        self.samples, self.length = samples, length
+        self.samples, self.length, self.batch_size = samples, length, batch_size
         self.sentences = ScoredSentences(split, tokenizer)
         self._batches = SentenceBatches(split.tokens, compute.device)
         self._wrong_batches = SentenceBatches(self.sentences.wrong, compute.device)
@@ -270,7 +280,12 @@ class LanguageModelEvaluator(SplitEvaluator[tuple[float, ...]]):
         generated = []
         if self.samples:
             hypotheses = generate(
-                self.model, self.search, (), count=self.samples, length=self.length, compute=self.compute
+                self.model,
+                self.search,
+                [()] * self.samples,
+                length=self.length,
+                batch_size=self.batch_size,
+                compute=self.compute,
             )
             generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in hypotheses]
         return LanguageModelEvaluation(self.values(measurement), measurement, outputs, generated)

@@ -1,6 +1,5 @@
 """A trained language model in Python."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from seq2seq_lab.data.tokenizers import SOS, Tokenizer
 from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
-from seq2seq_lab.tasks.language_model.evaluation import beginnings, generate, sentence_nats, text_of
+from seq2seq_lab.tasks.language_model.evaluation import generate, generation_batch, sentence_nats, text_of
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 
 if TYPE_CHECKING:
@@ -89,7 +88,9 @@ class LoadedLanguageModel(Loaded):
 
         return self.decoded_input(
             changes,
-            lambda count: beginnings(begun, count, self.task.generated_length, self.device),
+            lambda count: generation_batch(
+                [begun] * count, [0] * count, self.task.generated_length, self.device
+            ),
             lambda encoded: (replace(source, tokens=source.tokens[:-1]), []),
             source_tokenizer=None,
             maps=maps,
@@ -120,32 +121,29 @@ class LoadedLanguageModel(Loaded):
             UserError: `inputs` is not a list.
         """
         inputs = self.as_read(inputs)
-        task, tokenizer, found = self.task, self.task.vocabulary.tokenizer, list[list[Prediction]]()
-        for beginning, equal in itertools.groupby(inputs):
-            (begun,) = tokenizer.encode([beginning])
-            count = len(list(equal))
-            hypotheses = generate(
-                self.model,
-                task.parts.search(),
-                begun,
-                count=count,
-                length=task.generated_length,
-                compute=self.compute,
-                first=first + len(found),
-            )
-            found += [
-                [
-                    Prediction(
-                        source=beginning,
-                        text=text_of(tokenizer, [*begun, *one.tokens]),
-                        score=one.log_prob,
-                        unknown_words=tokenizer.unknown_words(beginning),
-                    )
-                    for one in of_one
-                ]
-                for of_one in hypotheses
+        task, tokenizer = self.task, self.task.vocabulary.tokenizer
+        begun = tokenizer.encode(inputs)
+        hypotheses = generate(
+            self.model,
+            task.parts.search(),
+            begun,
+            length=task.generated_length,
+            batch_size=task.eval_batch_size,
+            compute=self.compute,
+            first=first,
+        )
+        return [
+            [
+                Prediction(
+                    source=beginning,
+                    text=text_of(tokenizer, [*tokens, *one.tokens]),
+                    score=one.log_prob,
+                    unknown_words=tokenizer.unknown_words(beginning),
+                )
+                for one in found
             ]
-        return found
+            for beginning, tokens, found in zip(inputs, begun, hypotheses, strict=True)
+        ]
 
     @torch.no_grad()
     def plot_attention_maps(self, sentence: str, first: int = 0) -> dict[str, "Figure"]:
