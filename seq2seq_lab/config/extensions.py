@@ -5,6 +5,7 @@ The user trusts the modules and packages directly in the folder by naming it, wi
 installed module.
 """
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -97,22 +98,45 @@ def load(module: str) -> ModuleType:
 
 
 def hashes(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of each Python file in the trusted folder by relative path; {} if it has none of the modules.
+    """Return the SHA-256 of the modules' Python files in the trusted folder, and of those they import, by relative path.
 
-    Files that no import statement can name, such as those of a virtual environment in the folder, are ignored.
+    The import statements are read, also those inside functions; no module is executed.
     """
-    if _folder is None or not any(file_of(module) for module in modules):
-        return {}
-    named = [(path, path.relative_to(_folder)) for path in sorted(_folder.rglob("*.py"))]
-    return {
-        name.as_posix(): sha256(path)
-        for path, name in named
-        if all(part.isidentifier() for part in name.with_suffix("").parts)
-    }
+    files, waiting = set[Path](), [*modules]
+    while waiting:
+        module = waiting.pop()
+        file = file_of(module)
+        if file is not None and file not in files:
+            files.add(file)
+            waiting += _imported(module, file)
+    return (
+        {}
+        if _folder is None
+        else {file.relative_to(_folder).as_posix(): sha256(file) for file in sorted(files)}
+    )
+
+
+def _imported(module: str, file: Path) -> Iterator[str]:
+    """Yield the names that may be modules that a module imports, with the packages around them and around itself."""
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except SyntaxError as error:
+        raise UserError(where(error)) from error
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    names = [module]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
+            names += [f"{start}.{alias.name}" for alias in node.names]
+    for name in names:
+        parts = name.split(".")
+        yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 def fingerprint(module: str) -> str:
-    """Return a hash of the trusted folder's Python files if it has the module, otherwise an empty string."""
+    """Return a hash of the `hashes` of a module, or an empty string if the trusted folder does not have it."""
     files = hashes([module])
     text = "".join(f"{name} {digest}\n" for name, digest in files.items())
     return hashlib.sha256(text.encode()).hexdigest() if files else ""

@@ -65,8 +65,8 @@ def provenance(
 def components(config: Config) -> dict[str, str]:
     """Return the SHA-256 of the custom Python files that a run uses, by path in `--config-dir` or by module.
 
-    A component may import any other file of its folder, so all files are included if one is used. An installed module that
-    the user trusts is included without the files that it imports.
+    The files of the folder that a component imports are included; an installed module that the user trusts is included
+    without the files that it imports.
     """
     slots = [*(getattr(config, slot) for slot in SLOTS if slot != "logger"), *config.metric.values()]
     modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots if slot is not None}

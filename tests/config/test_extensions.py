@@ -508,5 +508,32 @@ def test_a_module_that_a_part_imports_late_is_imported_anew_too(tmp_path: Path) 
     (folder / "late_helper.py").write_text("VALUE = 22\n")
     with extensions.using(folder):
         assert extensions.load("late_part").value() == 22
-        assert extensions.fingerprint("late_part") not in ("", before)
+        now = extensions.fingerprint("late_part")
+        assert now not in ("", before)
         assert extensions.fingerprint("seq2seq_lab.data.tokenizers") == ""
+        (folder / "note.py").write_text("# of another component\n")
+        assert extensions.fingerprint("late_part") == now
+
+
+def test_the_files_of_a_part_are_those_that_its_imports_reach(tmp_path: Path) -> None:
+    files = {
+        "part.py": "from package import inner\nfrom plain.one import name\n",
+        "package/__init__.py": "from .first import value\n",
+        "package/first.py": "import json\n",
+        "package/inner.py": "from . import deep\n",
+        "package/deep/__init__.py": "def late():\n    from ..second import value\n",
+        "package/second.py": "import part\n",
+        "package/third.py": "",
+        "plain/one.py": "",  # a folder without __init__.py
+        "plain/two.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with extensions.using(tmp_path):
+        found = extensions.hashes(["part", "torch", "missing"])
+        assert found.keys() == files.keys() - {"package/third.py", "plain/two.py"}
+        assert extensions.hashes(["plain.two"]).keys() == {"plain/two.py"}
+        (tmp_path / "package" / "second.py").write_text("def (:\n")
+        with pytest.raises(UserError, match=r"second.py, line 1: SyntaxError"):
+            extensions.hashes(["part"])

@@ -110,10 +110,16 @@ def test_the_source_is_that_of_the_package_and_of_conf(
     assert CONF_DIR.is_dir()
 
 
-def test_components_are_the_files_of_the_folder_given_where_one_is_used(tmp_path: Path) -> None:
-    for name in ("mine.py", "parts/helper.py", ".venv/lib/x.py", "venv/lib/python3.11/y.py"):
+def test_components_are_the_files_of_the_folder_that_are_used(tmp_path: Path) -> None:
+    files = {
+        "mine.py": "import torch, parts.helper",
+        "parts/helper.py": "",
+        "other.py": "",
+        "venv/lib/y.py": "",
+    }
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"# {name}")
+        (tmp_path / name).write_text(text)
     mine = config_of(attention="mine.Mine")
     assert provenance.components(mine) == {}
     with extensions.using(tmp_path):
