@@ -160,6 +160,16 @@ def frame_of(error: BaseException) -> traceback.FrameSummary | None:
     return frames[-1] if frames else None
 
 
+def places(error: BaseException) -> list[tuple[Path, str]]:
+    """Return the file and the outermost class or function of each frame in the trusted folder, the innermost first."""
+    found = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [
+        (Path(code.co_filename), code.co_qualname.partition(".")[0])
+        for code in reversed(found)
+        if _folder is not None and Path(code.co_filename).is_relative_to(_folder)
+    ]
+
+
 def hint(module: str) -> str:
     """Return a hint for a module that is not trusted."""
     top = module.split(".")[0]

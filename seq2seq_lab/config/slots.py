@@ -102,6 +102,11 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     refuse_instructions(name, settings)
     runtime = kind_of(name, kinds).arguments(target)
     parameters = constructor_parameters(target, runtime)
+    if name == "task" and "settings" in parameters and "settings" not in slot:
+        raise UserError(
+            f"task._target_={slot['_target_']}{location(target)}: the argument `settings` of the constructor needs the "
+            f"annotation of a class of settings, such as `settings: TranslationSettings` (seq2seq_lab.tasks.settings)."
+        )
     gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
     if not gathering and not runtime <= parameters.keys():
         raise UserError(
@@ -330,18 +335,31 @@ def part(name: str, slot: OptionalSlot, kinds: Kinds) -> Part:
     return Part(name, call, slot)
 
 
-def custom_components(config: Config) -> dict[Path, str]:
-    """Return the files of `--config-dir` that the configuration names, with their settings, such as `attention=MyClass`."""
+def custom_components(config: Config) -> dict[Path, dict[str, str]]:
+    """Return the classes that the configuration names of each file of `--config-dir`, with their settings.
+
+    The setting of the class `MyClass` is such as `attention=MyClass`.
+    """
     slots = {name: getattr(config, name) for name in SLOTS}
     slots |= {f"metric.{name}": slot for name, slot in config.metric.items()}
-    found: dict[Path, str] = {}
+    found: dict[Path, dict[str, str]] = {}
     for name, slot in slots.items():
         if slot is not None:
             module, _, target = str(slot["_target_"]).rpartition(".")
             if (file := extensions.file_of(module)) is not None:
-                setting = f"{name}={target}"
-                found[file] = f"{found[file]}, {setting}" if file in found else setting
+                settings = found.setdefault(file, {})
+                settings[target] = (
+                    f"{settings[target]}, {name}={target}" if target in settings else f"{name}={target}"
+                )
     return found
+
+
+def _failed(error: Exception, components: Mapping[Path, Mapping[str, str]]) -> str:
+    """Return the setting of the component in whose methods an error was raised; all of its file if none of them was."""
+    places = extensions.places(error)
+    named = (components[file].get(name) for file, name in places if file in components)
+    alone = next(filter(None, named), None)
+    return alone or ", ".join(components.get(places[0][0], {}).values()) or "A custom component"
 
 
 @contextlib.contextmanager
@@ -364,16 +382,16 @@ def named_components(
             raise
         frame, components = extensions.frame_of(error), custom_components(config)
         if frame is not None:
-            component = components.get(Path(frame.filename), "A custom component")
             raise ComponentError(
-                f"{component} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
+                f"{_failed(error, components)} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
             ) from error
         if not components or isinstance(error, OSError):
             raise
+        settings = ", ".join(setting for classes in components.values() for setting in classes.values())
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)][-1]
         raise ComponentError(
-            f"{', '.join(components.values())}: the run failed in {Path(own.filename).relative_to(PACKAGE.parent)}, line "
+            f"{settings}: the run failed in {Path(own.filename).relative_to(PACKAGE.parent)}, line "
             f"{own.lineno}: {type(error).__name__}: {error}. A component probably returned a wrong value; compare it with "
             f"its contract in docs/extending.md."
         ) from error

@@ -61,9 +61,13 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
 
 
 def check_gradients(
-    task: Task, model: nn.Module, train: TrainingSplit, compute: Compute, custom: Mapping[Path, str]
+    task: Task,
+    model: nn.Module,
+    train: TrainingSplit,
+    compute: Compute,
+    custom: Mapping[Path, Mapping[str, str]],
 ) -> None:
-    """Refuse a custom component with weights if the loss of a training batch has no gradient for any of them.
+    """Refuse a custom component whose weights get no gradient of a training batch, and a custom task without such a loss.
 
     Args:
         model: a copy, whose buffers may change.
@@ -75,11 +79,11 @@ def check_gradients(
     weights = {
         setting: trained
         for module in model.modules()
-        for setting in custom.get(_file_of(module), "").split(", ")
-        if setting.endswith(f"={type(module).__name__}")
+        if (setting := _setting_of(module, custom))
         and (trained := [weight for weight in module.parameters() if weight.requires_grad])
     }
-    if not weights:
+    own_task = _setting_of(task, custom)
+    if not weights and own_task is None:
         return
     plan = train.epoch(0, compute.device)
     if not plan.steps:
@@ -88,6 +92,8 @@ def check_gradients(
     model.train()
     with autocast(compute.precision, compute.device):
         loss = task.loss(model, plan.batch(index), StepInfo(epoch=0, step=0))
+    if own_task is not None:
+        _check_loss(loss, own_task)
     if loss.requires_grad:
         torch.autograd.backward(loss)
     for setting, trained in weights.items():
@@ -99,9 +105,31 @@ def check_gradients(
             )
 
 
-def _file_of(module: nn.Module) -> Path:
-    """Return the file with the class of a module."""
-    return Path(getattr(sys.modules[type(module).__module__], "__file__", None) or "")
+def _check_loss(loss: object, setting: str) -> None:
+    """Refuse what the `loss` of a custom task returned for a training batch, if it cannot be trained with."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shown = (
+            f"a tensor of shape {[*loss.shape]}"
+            if isinstance(loss, Tensor)
+            else f"of type {type(loss).__name__}"
+        )
+        raise UserError(
+            f"{setting}: its loss of a training batch is {shown}. Return a tensor with one number, the sum over the units "
+            f"of the batch."
+        )
+    if not loss.isfinite():
+        raise UserError(f"{setting}: its loss of the first training batch is {loss.item()}. Correct `loss`.")
+    if not loss.requires_grad:
+        raise UserError(
+            f"{setting}: its loss has no gradient. It may be detached, or computed with torch.no_grad() or from integers. "
+            f"Correct `loss`."
+        )
+
+
+def _setting_of(part: object, custom: Mapping[Path, Mapping[str, str]]) -> str | None:
+    """Return the setting that names the class of a part, if it is in a file of `--config-dir`."""
+    file = getattr(sys.modules[type(part).__module__], "__file__", None)
+    return custom.get(Path(file or ""), {}).get(type(part).__name__)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import torch
 from hydra import compose
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config import extensions
 from seq2seq_lab.config.compose import compose_run, composer
 from seq2seq_lab.config.schema import SLOTS, Config, Precision, typed
 from seq2seq_lab.config.slots import INSTRUCTIONS, Kind, annotations, check_slot, missing_methods, part
@@ -89,6 +90,21 @@ def test_a_slot_is_refused(config: Config, slot: str, key: str, value: object, s
         check_slots(config)
     for fragment in said:
         assert fragment in str(raised.value)
+
+
+def test_the_settings_of_a_task_need_an_annotation(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "own_task.py").write_text(
+        "from seq2seq_lab.tasks.translation.task import TranslationTask\n"
+        "class Own(TranslationTask):\n"
+        "    def __init__(self, *, parts, seed, settings):\n"
+        "        super().__init__(parts=parts, seed=seed, settings=settings)\n"
+    )
+    config.task["_target_"] = "own_task.Own"
+    with (
+        extensions.using(tmp_path),
+        pytest.raises(UserError, match=r"own_task.Own .*line 2.*`settings` .* annotation"),
+    ):
+        check_slots(config)
 
 
 def test_a_missing_setting_is_named(config: Config) -> None:

@@ -238,7 +238,7 @@ def test_an_error_of_a_component_is_named_on_each_rank_but_not_the_loss_of_anoth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "seq2seq_lab.config.slots.custom_components", lambda _: {Path("own.py"): "attention=Own"}
+        "seq2seq_lab.config.slots.custom_components", lambda _: {Path("own.py"): {"Own": "attention=Own"}}
     )
     job = Job(compose_run(SETTINGS).config, {}, {}, tmp_path, resume=False)
     ranks = Ranks(0, 2, 0, store=distributed.HashStore())  # type: ignore[attr-defined]

@@ -3,20 +3,27 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import command_line
 import pytest
 import torch
 from small_models import VOCABULARY, batch_of, random_sentences, small_config, small_model
-from torch import Tensor
+from torch import Tensor, nn
 
+from seq2seq_lab.config import extensions
 from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.reporting.component_check import checked_outputs
+from seq2seq_lab.reporting.component_check import check_gradients, checked_outputs
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import Precision
+from seq2seq_lab.tasks.base import StepInfo
 
 SETTINGS = (
     *("dataset.train=60", "dataset.validation=10", "dataset.test=6", "dataset.test_compositional=0"),
@@ -154,6 +161,71 @@ def test_a_component_without_a_gradient_is_refused(
     words = ("--config-dir", str(own), f"{group}=wrong", f"hydra.run.dir={run}", *SETTINGS)
     assert command_line.run(*words) == 2
     assert f"{group}=Wrong: the loss has no gradient" in capsys.readouterr().err
+
+
+class Lossy:
+    """A task that has only a loss."""
+
+    def __init__(self, change: Callable[[Tensor], object]) -> None:
+        self.change = change
+
+    def loss(self, model: nn.Module, batch: Tensor, step: StepInfo) -> Any:
+        return self.change(model(batch).sum())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Tensor.detach, "its loss has no gradient"),
+        (lambda loss: loss.long(), "its loss has no gradient"),
+        (lambda loss: loss * math.nan, "its loss of the first training batch is nan"),
+        (lambda loss: loss.expand(3), "its loss of a training batch is a tensor of shape [3]"),
+        (Tensor.item, "its loss of a training batch is of type float"),
+    ],
+)
+def test_a_task_without_a_usable_loss_is_refused(change: Callable[[Tensor], object], said: str) -> None:
+    batches = [torch.ones(2, 4)]
+    plan = SimpleNamespace(steps=1, share=lambda *_, **__: {0: [[0]]}, batch=lambda _: batches[0])
+    train, task = SimpleNamespace(epoch=lambda *_: plan), Lossy(change)
+    compute = Compute(torch.device("cpu"), Precision("fp32"))
+    own = {Path(__file__): {"Lossy": "task=Lossy"}}
+    with pytest.raises(UserError, match=re.escape(f"task=Lossy: {said}")):
+        check_gradients(task, nn.Linear(4, 1), train, compute, own)  # type: ignore[arg-type]
+    task.change = lambda loss: loss
+    check_gradients(task, nn.Linear(4, 1), train, compute, own)  # type: ignore[arg-type]
+
+
+TWO = """
+class First:
+    def fails(self):
+        helps()
+
+class Second:
+    def fails(self):
+        raise KeyError("x")
+
+def helps():
+    raise KeyError("y")
+"""
+
+
+def test_of_two_components_in_a_file_the_one_that_failed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO)
+    config = small_config()
+    slots = {
+        name: {"_target_": f"two.{target}"}
+        for name, target in (("attention", "First"), ("encoder", "Second"))
+    }
+    both = replace(config, **slots)
+    with extensions.using(tmp_path):
+        module = extensions.load("two")
+        for fails, said in (
+            (module.First().fails, "attention=First failed: "),
+            (module.Second().fails, "encoder=Second failed: "),
+            (module.helps, "encoder=Second, attention=First failed: "),
+        ):
+            with pytest.raises(ComponentError, match=f"^{said}"), named_components(both):
+                fails()
 
 
 def test_an_error_without_custom_components_stays_as_it_is() -> None:
