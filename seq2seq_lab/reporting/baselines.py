@@ -83,32 +83,44 @@ def value_text(result: Mapping[str, Any], key: str, one: Declaration) -> str:
     return text if confidence is None else f"{text} ± {one.text(confidence)}"
 
 
-def notes(results: Sequence[Mapping[str, Any]], metrics: Mapping[str, Declaration]) -> Iterator[str]:
-    """Yield a line with the baselines of runs for each first test set.
-
-    A baseline that depends on a setting in which the runs differ, such as the tokenizer, has the range of its values.
+def notes(
+    groups: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metrics: Mapping[str, Declaration]
+) -> Iterator[str]:
+    """Yield a line with the baselines of runs for each first test set; one for all test sets with the same values.
 
     Args:
-        results: the contents of the runs' `result.json`.
+        groups: the label of each group of runs with the same test set, and their results (`result.json`).
         metrics: the declarations of the metrics, by name; a baseline without a value of one of them is left out.
     """
-    sets = list(dict.fromkeys(result["test/examples"] for result in results))
-    for test_set in sets:
-        members = [result for result in results if result["test/examples"] == test_set]
-        found = {label: key for result in members for key, label in labels(result).items()}
-        texts = []
-        for label, key in found.items():
-            of_label = [result for result in members if result.get(f"{key}{LABEL}") == label]
-            values = [
-                f"{one.label} {_range(one, [result.get(f'{key}/test/{name}') for result in of_label])}"
-                for name, one in metrics.items()
-                if one.compared and any(f"{key}/test/{name}" in result for result in of_label)
-            ]
-            if values:
-                texts.append(f"{label}: {', '.join(values)}")
-        if texts:
-            where = f" of test set {test_set}" if len(sets) > 1 else ""
-            yield f"Trivial baselines{where}: {'; '.join(texts)}."
+    of_sets: dict[str, list[tuple[str, Sequence[Mapping[str, Any]]]]] = {}
+    for label, results in groups:
+        of_sets.setdefault(results[0]["test/examples"], []).append((label, results))
+    lines: dict[str, list[str]] = {}
+    for members in of_sets.values():
+        text = _values([result for _, results in members for result in results], metrics)
+        lines.setdefault(text, []).extend(label for label, _ in members)
+    for text, named in lines.items():
+        if text:
+            where = f" of {', '.join(f'[{label}]' for label in named)}" if len(lines) > 1 else ""
+            yield f"Trivial baselines{where}: {text}."
+
+
+def _values(results: Sequence[Mapping[str, Any]], metrics: Mapping[str, Declaration]) -> str:
+    """Return the values of the baselines of runs with the same test set; empty without baselines.
+
+    A baseline that depends on a setting in which the runs differ, such as the tokenizer, has the range of its values.
+    """
+    texts = []
+    for label, key in {label: key for result in results for key, label in labels(result).items()}.items():
+        of_label = [result for result in results if result.get(f"{key}{LABEL}") == label]
+        values = [
+            f"{one.label} {_range(one, [result.get(f'{key}/test/{name}') for result in of_label])}"
+            for name, one in metrics.items()
+            if one.compared and any(f"{key}/test/{name}" in result for result in of_label)
+        ]
+        if values:
+            texts.append(f"{label}: {', '.join(values)}")
+    return "; ".join(texts)
 
 
 def _range(one: Declaration, values: Sequence[float | None]) -> str:

@@ -473,7 +473,9 @@ def explanation(table: Table, shown: Mapping[str, Declaration]) -> str:
             else [f"{table.label} has no direction: the greatest value is first, not the best."]
         ),
         *bound_notes(table, shown),
-        *baselines.notes([run.result for group in table.groups for run in group.runs], shown),
+        *baselines.notes(
+            [(group.label, [run.result for run in group.runs]) for group in table.groups], shown
+        ),
         *([table.distance_note] if table.distances else []),
     ]
     if table.bases:

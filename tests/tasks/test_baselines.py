@@ -22,9 +22,11 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.ragged import Ragged, spaced
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.metrics.accuracy import ExactMatch
+from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.texts import References, TextOutputs
-from seq2seq_lab.reporting import comparison
+from seq2seq_lab.reporting import baselines, comparison
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.tasks.classification.baselines import fit_naive_bayes
@@ -117,6 +119,22 @@ def test_an_n_gram_model_has_the_probabilities_of_its_formula(order: int, seed: 
             )
         )
     assert model.nats(Ragged.of(held_out)) == pytest.approx(expected)
+
+
+def test_lines_are_named_whose_test_sets_have_other_baselines() -> None:
+    declared = Declarations.of((Chrf(),), (), "chrf").metrics
+
+    def result(test_set: str, value: float) -> dict[str, object]:
+        copy = {"baseline/copy/label": "copy of the source", "baseline/copy/test/chrf": value}
+        return {"test/examples": test_set, **copy}
+
+    equal = [("a", [result("1", 20.0)]), ("b", [result("2", 20.0), result("2", 20.0)])]
+    assert [*baselines.notes(equal, declared)] == ["Trivial baselines: copy of the source: chrF 20.00."]
+    others = [*equal, ("c", [result("3", 1.0)]), ("d", [result("1", 20.0)]), ("e", [{"test/examples": "4"}])]
+    assert [*baselines.notes(others, declared)] == [
+        "Trivial baselines of [a], [d], [b]: copy of the source: chrF 20.00.",
+        "Trivial baselines of [c]: copy of the source: chrF 1.00.",
+    ]
 
 
 def test_a_baseline_of_many_texts_has_a_sample() -> None:
