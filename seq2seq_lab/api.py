@@ -1,7 +1,6 @@
 """The Python interface: train a run, and open it."""
 
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
@@ -192,10 +191,6 @@ def compare(
         return with_distances(table, baseline, partial(load, config_dir=config_dir), counted)
 
 
-_ONE_AT_A_TIME = threading.Lock()
-"""The folder of extensions is that of the process, and the studio has threads."""
-
-
 @cache
 def build_changed_search(
     folder: Path, config_dir: str | Path | None, opened: tuple[str, ...], changes: tuple[str, ...]
@@ -209,7 +204,7 @@ def build_changed_search(
         require(change.startswith(("search=", "search.")), "search", change, "settings of search=…")
     if any(change.startswith("search=") for change in changes):
         opened = tuple(one for one in opened if not one.startswith(("search=", "search.")))
-    with _ONE_AT_A_TIME, extensions.using(config_dir):
+    with extensions.using_in_turn(config_dir):  # the studio has threads
         config = typed(compose.compose_opened(folder, [*opened, *changes]))
         slot = config.search or {}
         check_slot("search", slot, KINDS)

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 import seq2seq_lab
 from seq2seq_lab import LoadedTranslation, Translation, api
+from seq2seq_lab.config import extensions
 from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.config.run_folder import read_record, read_result
 from seq2seq_lab.config.run_folders import named_folders
@@ -467,3 +468,37 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
         seq2seq_lab.load(run.folder)
     again = seq2seq_lab.load(run.folder, config_dir=examples)
     assert again.predict(["John sleeps ."])[0].text == translation.text
+
+
+def test_what_an_open_run_builds_later_may_be_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(tmp_path / "cache"))
+    folder = shutil.copytree(Path(__file__).parents[1] / "examples" / "own_components", tmp_path / "own")
+    (folder / "my_search.py").write_text(
+        "from seq2seq_lab.search.greedy import GreedySearch\n\n\nclass Mine(GreedySearch):\n    pass\n"
+    )
+    (folder / "search").mkdir()
+    (folder / "search" / "mine.yaml").write_text(
+        "_target_: my_search.Mine\nmin_length_factor: 0.0\nmax_length_factor: 1.0\nmax_length_extra: 2\n"
+    )
+    tiny = [one for one in TINY if "max_depth" not in one and "compositional" not in one]
+    settings = [*tiny, "dataset=reversal", "search=mine", "trainer.max_epochs=1"]
+    seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=folder)
+    run = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    (text,) = (one.text for one in run.predict(["1 2 3"]))
+    assert run.trace("1 2 3").best.text == text
+    assert run.plot_attention("1 2 3").axes
+    assert run.neighbors("1 2 3", step=0, count=2).neighbors
+    assert run.evaluate(output=tmp_path / "scores")["test/bleu"] == run.result["test/bleu"]
+    assert [one.text for one in seq2seq_lab.ensemble([run, run]).predict(["1 2 3"])] == [text]
+    assert extensions.folder() is None
+    # Without the folder, a run is opened with another search, and its data set is refused when it is read.
+    with pytest.raises(UserError, match=r"my_search\.Mine is refused.*--config-dir FOLDER"):
+        seq2seq_lab.load(tmp_path / "run")
+    other = seq2seq_lab.load(tmp_path / "run", changes=["search=greedy"])
+    assert len(other.predict(["1 2 3"])) == 1
+    shutil.rmtree(tmp_path / "run" / "states")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"my_dataset\.Reversal is refused.*--config-dir FOLDER"):
+            other.neighbors("1 2 3", step=0)

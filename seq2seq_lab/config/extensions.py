@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ MISTAKES = (ImportError, SyntaxError, NameError, AttributeError, TypeError, Valu
 # State of the process, like the import path: Hydra passes a job only its configuration.
 _folder: Path | None = None
 _on_path: set[str] = set()
+_one_at_a_time = threading.Lock()
 
 
 def folder() -> Path | None:
@@ -65,6 +67,13 @@ def using(given: str | Path | None) -> Iterator[None]:
         yield
     finally:
         _folder = before
+
+
+@contextmanager
+def using_in_turn(given: str | Path | None) -> Iterator[None]:
+    """Trust a folder as `using` does, in one thread at a time: the trusted folder is that of the process."""
+    with _one_at_a_time, using(given):
+        yield
 
 
 def file_of(module: str) -> Path | None:

@@ -310,13 +310,22 @@ def is_protocol(kind: type) -> bool:
 def part(name: str, slot: OptionalSlot, kinds: Kinds) -> Part:
     """Return the constructor of a slot with the slot's settings bound.
 
-    A ValueError of the constructor, or a RuntimeError of torch's constructors, becomes a UserError.
+    The class is located here, where the folder of custom components is trusted: a run that is open builds parts later. A
+    class that is refused raises its error when the part is built, so a run can be opened without its data set. A
+    ValueError of the constructor, or a RuntimeError of torch's constructors, becomes a UserError.
     """
     if slot is None:
         return Part(name, None, {})
+    target: Any = None
+    refused: UserError | None = None
+    try:
+        target = locate(name, slot, kinds)  # refuses a class that is not trusted before it is imported
+    except UserError as error:
+        refused = error
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        target = locate(name, slot, kinds)  # refuses a class that is not trusted before it is imported
+        if refused is not None:
+            raise refused
         specs = specifications(annotations(target), kwargs)
         settings = copy.deepcopy({key: value for key, value in slot.items() if key != "_target_"})
         try:

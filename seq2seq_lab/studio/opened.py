@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.analysis.traced import Traced
+from seq2seq_lab.config import extensions
 from seq2seq_lab.data.captions import write_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.evaluation import read_data
@@ -82,7 +83,8 @@ class Opened:
     @functools.cached_property
     def _images(self) -> dict[str, Any]:
         """The images of the first test set by their names."""
-        split = read_data(self.run, False).tests[0]
+        with extensions.using_in_turn(self.run.opening.config_dir):
+            split = read_data(self.run, False).tests[0]
         images = split.tokens.image_ICHW[split.tokens.image_N].numpy()
         return dict(zip(split.text.names, images, strict=True))
 

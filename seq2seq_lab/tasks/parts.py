@@ -139,11 +139,8 @@ def build_parts(config: Config) -> Parts:
     """Return the constructors of the parts that a task uses."""
     return Parts(
         **{
-            group: part(group, getattr(config, group), KINDS)
-            for group in TASK_GROUPS
-            if group not in ("dataset", "tokenizer")
+            group: part(group, getattr(config, group), KINDS) for group in TASK_GROUPS if group != "tokenizer"
         },
-        dataset=partial(build_dataset, config),
         tokenizer=build_tokenizer(config),
         seq2seq=partial(build_seq2seq, config),
         language_model=partial(build_language_model, config),

@@ -30,6 +30,7 @@ from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.run_folder import RUN_FORMAT, read_result
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_file, lock_folder
 from seq2seq_lab.launching import start, study
@@ -41,11 +42,11 @@ from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.parts import build_dataset, data_record
+from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.tracking.wandb import WandbTracker
 from seq2seq_lab.training import checkpoint, provenance
 
-DATASET = build_dataset
+LOAD = Grammar.load
 MACHINE = {"device_name": "EPYC", "threads": 1, "torch": "2.13.0"}
 
 
@@ -95,7 +96,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     made = Program()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("seq2seq_lab.run.experiment", made.run)
-    monkeypatch.setattr("seq2seq_lab.tasks.parts.build_dataset", lambda config: made)
+    monkeypatch.setattr(Grammar, "load", lambda _: made.load())
     monkeypatch.setattr("seq2seq_lab.launching.checks.check_parts", lambda config: None)
     return made
 
@@ -144,7 +145,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("seq2seq_lab.run.experiment", program.run)
-        patch.setattr("seq2seq_lab.tasks.parts.build_dataset", lambda config: program)
+        patch.setattr(Grammar, "load", lambda _: program.load())
         patch.setattr("seq2seq_lab.launching.checks.check_parts", lambda config: None)
         assert program(*LINE) == [1, 2]
     return folder
@@ -715,7 +716,7 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_side_by_side_in_processes_of_their_own(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq_lab.tasks.parts.build_dataset", DATASET)
+    monkeypatch.setattr(Grammar, "load", LOAD)
     settings = [
         *(
             "dataset.train=40",

@@ -16,6 +16,7 @@ from demo_models import demo
 
 import seq2seq_lab
 from seq2seq_lab.analysis.plain import plain
+from seq2seq_lab.config import extensions
 from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting import studio_page
@@ -131,8 +132,14 @@ def test_a_captioner_reads_only_the_images_of_its_test_set(
     image_ICHW = torch.from_numpy(rng.integers(0, 256, (2, 3, 8, 8), np.uint8))
     tokens = SimpleNamespace(image_ICHW=image_ICHW, image_N=torch.tensor([1, 0]))
     split = SimpleNamespace(text=SimpleNamespace(names=["a", "b"]), tokens=tokens)
-    monkeypatch.setattr(opened, "read_data", lambda run, validation: SimpleNamespace(tests=[split]))
-    one = opened.Opened("captions", SimpleNamespace(reads="files", folder=tmp_path))
+
+    def read_data(run: Any, validation: bool) -> Any:
+        assert extensions.folder() == tmp_path  # which may have the class of the data set
+        return SimpleNamespace(tests=[split])
+
+    monkeypatch.setattr(opened, "read_data", read_data)
+    opening = SimpleNamespace(config_dir=tmp_path)
+    one = opened.Opened("captions", SimpleNamespace(reads="files", folder=tmp_path, opening=opening))
     for name, image_CHW in (("a", image_ICHW[1]), ("b", image_ICHW[0])):
         np.testing.assert_array_equal(read_image(Path(one.readable(name)), 8, 8), image_CHW)
     secret = tmp_path / "secret.png"
