@@ -29,7 +29,7 @@ from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.attention import in_word
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.search.trace import Beginning, Node, SearchTrace, path_to
 
@@ -79,10 +79,7 @@ def search_copies(
         UserError: see `trace`.
     """
     if not {"prefix", "trace"} <= inspect.signature(given.search.__call__).parameters.keys():
-        raise UserError(
-            f"search={given.settings.name} records no trace: its class does not have the arguments prefix and trace. Choose "
-            f"another one, for example search=beam."
-        )
+        raise _no_trace(given.search, "its __call__ does not have the arguments prefix and trace")
     record = SearchTrace(top, given.check, beginning=beginning, with_states=with_states)
     batch = given.batch(copies)
     with torch.no_grad(), evaluation_context(batch, given.compute.precision, given.compute.device):
@@ -93,7 +90,21 @@ def search_copies(
             prefix=[[*prefix]] * copies if prefix else None,
             trace=record,
         )
+    complete = len(record.sentences) == len(found) and all(
+        path_to(levels, 0) or not (best.tokens or best.ended)
+        for levels, (best, *_) in zip(record.sentences, found, strict=True)
+    )
+    if not complete:
+        raise _no_trace(given.search, "it does not record its outputs in the argument trace")
     return found, record
+
+
+def _no_trace(search: Search, reason: str) -> UserError:
+    kind = type(search)
+    return UserError(
+        f"search._target_={kind.__module__}.{kind.__qualname__} cannot be traced: {reason}. Choose search=beam or "
+        f"search=greedy, or derive the class from seq2seq_lab.search.paths.PathSearch, which records the search."
+    )
 
 
 def traced(

@@ -122,6 +122,41 @@ def test_another_search_replaces_the_settings_of_an_opened_run() -> None:
     assert run.trace(SENTENCE, search=["search=greedy"]).search.name == "greedy"
 
 
+class Untraced:
+    """A search that has the argument trace, and does not record its outputs."""
+
+    def __init__(self, search: Any, records: int) -> None:
+        self.search, self.records = search, records
+
+    def __call__(
+        self, model: Any, batch: Any, with_weights: bool, *, prefix: Any = None, trace: Any = None
+    ) -> Any:
+        found = self.search(model, batch, with_weights, prefix=prefix)
+        if self.records:
+            trace.start(len(found), 1)
+            trace.finish(found)
+        return found
+
+
+class WithoutArguments:
+    def __call__(self, model: Any, batch: Any, with_weights: bool) -> Any: ...
+
+
+@pytest.mark.parametrize("kind", ["nothing", "only its outputs", "no arguments"])
+def test_a_search_that_records_no_trace_is_named_with_the_remedy(kind: str) -> None:
+    run = demo()
+    greedy, settings = run.opening.search(())
+    search = WithoutArguments() if kind == "no arguments" else Untraced(greedy, kind != "nothing")
+    run = replace(run, opening=replace(run.opening, search=lambda changes: (search, settings)))
+    named = rf"search\._target_=test_tracing\.{type(search).__name__} .*search=beam.*PathSearch"
+    with pytest.raises(UserError, match=named):
+        run.trace(SENTENCE)
+    with pytest.raises(UserError, match=named):
+        run.neighbors(SENTENCE, step=0)
+    with pytest.raises(UserError, match=named):
+        seq2seq_lab.difference(run, run, SENTENCE)
+
+
 def test_an_ensemble_is_traced_with_a_prefix() -> None:
     both = seq2seq_lab.ensemble([demo(), demo_with("bahdanau", "additive")])
     traced = both.trace(SENTENCE, search=GREEDY)
