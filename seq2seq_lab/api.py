@@ -40,6 +40,7 @@ from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
 from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
+from seq2seq_lab.training import provenance
 from seq2seq_lab.training.threads import undo_recorded_threads, use_recorded_threads
 
 Choice = TypeVar("Choice", bound=Enum)
@@ -136,6 +137,8 @@ def load(
         if wanted is Precision.auto:
             wanted = Precision(record["test_precision"])
         weights = checkpoints.named(folder / CHECKPOINTS, checkpoint)
+        if not is_secondary_rank():
+            provenance.warn_of_changed_components(record, config)
         task.open(folder)
         if not foreign.is_own(folder):  # before memory is taken for a model of any size
             check_size(folder, config, task, weights[0])

@@ -471,7 +471,7 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_an_open_run_builds_later_may_be_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(tmp_path / "cache"))
     folder = shutil.copytree(Path(__file__).parents[1] / "examples" / "own_components", tmp_path / "own")
@@ -493,12 +493,20 @@ def test_what_an_open_run_builds_later_may_be_ones_own(
     assert run.evaluate(output=tmp_path / "scores")["test/bleu"] == run.result["test/bleu"]
     assert [one.text for one in seq2seq_lab.ensemble([run, run]).predict(["1 2 3"])] == [text]
     assert extensions.folder() is None
+    assert "Changed since" not in caplog.text
+    with (folder / "my_search.py").open("a") as file:
+        file.write("# changed\n")
+    (folder / "unrelated.py").touch()
+    seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    assert caplog.text.count("Changed since the run started: custom components (my_search.py).") == 1
+    caplog.clear()
     # Without the folder, a run is opened with another search, and its data set is refused when it is read.
     with pytest.raises(UserError, match=r"my_search\.Mine is refused.*--config-dir FOLDER"):
         seq2seq_lab.load(tmp_path / "run")
     other = seq2seq_lab.load(tmp_path / "run", changes=["search=greedy"])
     assert len(other.predict(["1 2 3"])) == 1
     shutil.rmtree(tmp_path / "run" / "states")
+    assert "Changed since" not in caplog.text  # the run uses no file of the folder
     for _ in range(2):
         with pytest.raises(UserError, match=r"my_dataset\.Reversal is refused.*--config-dir FOLDER"):
             other.neighbors("1 2 3", step=0)

@@ -432,6 +432,7 @@ def test_a_malformed_tokenizer_is_named(name: str, content: str, stranger: Path)
         ("machine", {"threads": 0, "ranks": 1}),
         ("machine", []),
         ("weights", 3),
+        ("components", []),
     ],
 )
 def test_a_malformed_record_is_named_when_a_run_is_opened(key: str, value: object, stranger: Path) -> None:

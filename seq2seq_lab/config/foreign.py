@@ -99,6 +99,7 @@ def read_opened_record(folder: Path) -> dict[str, Any]:
         "precision": record.get("precision") in precisions,
         "test_precision": record.get("test_precision") in precisions,
         "weights": fits(record.get("weights", 0), str | None),
+        "components": isinstance(record.get("components"), dict),
         "machine": isinstance(machine, dict)
         and all(fits(machine.get(key), int) and machine[key] > 0 for key in ("threads", "ranks")),
     }

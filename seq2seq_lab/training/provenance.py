@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -29,6 +30,8 @@ PACKAGES = (
     "omegaconf",
     "sacrebleu",
 )  # besides torch, what results may depend on
+
+log = logging.getLogger(__name__)
 
 _data_records: dict[str, dict[str, Any]] = {}  # by the settings of task and data set
 
@@ -138,16 +141,28 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     found = {part: f"{part}: changed when the run was resumed" for part in recorded.get("changed", ())}
     if recorded["data"]["fingerprint"] != now["data"]["fingerprint"]:
         found["data"] = f"data ({_data_changes(recorded['data'], now['data'])})"
-    before, after = recorded["components"], now["components"]
-    if before != after:
-        files = sorted(file for file in before.keys() | after.keys() if before.get(file) != after.get(file))
-        found["components"] = f"custom components ({', '.join(files)})"
+    found |= _component_changes(recorded["components"], now["components"])
     if recorded["source"] != now["source"]:
         commit = recorded["commit"]
         found["source"] = f"source of seq2seq_lab{f' (recorded at commit {commit[:7]})' if commit else ''}"
     if recorded.get("weights") != now.get("weights"):
         found["weights"] = "weights of init_from"
     return found
+
+
+def warn_of_changes(differing: Mapping[str, str]) -> None:
+    """Log a warning for each result of `differences`."""
+    for what in differing.values():
+        log.warning("Changed since the run started: %s.", what)
+
+
+def warn_of_changed_components(record: Mapping[str, Any], config: Config) -> None:
+    """Log a warning if the custom components of an opened run are not those of its record.
+
+    Without the folder of the components, nothing is compared: a run can be opened without that of its data set.
+    """
+    if now := components(config):
+        warn_of_changes(_component_changes(record["components"], now))
 
 
 def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> None:
@@ -168,6 +183,16 @@ def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]
                 f"Rank {rank} differs from rank 0: {'; '.join(found)}. Give the machines of all ranks the same files and "
                 f"the same version of seq2seq_lab."
             )
+
+
+def _component_changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the entry of `differences` for custom components, empty if they are the same.
+
+    A file that only the record has is not used: the file that imported it has changed, or a record of an earlier version
+    has all files of the folder.
+    """
+    files = sorted(file for file, digest in now.items() if before.get(file) != digest)
+    return {"components": f"custom components ({', '.join(files)})"} if files else {}
 
 
 def _data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -61,14 +61,16 @@ def test_the_record_of_the_data() -> None:
 def test_a_difference_names_what_changed() -> None:
     test = ParallelText(["e", "F"], ["u", "v"])
     fewer = pairs_record(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
-    now = record_of(data=fewer, components={"a.py": "2", "b.py": "1"}, source="t")
+    now = record_of(data=fewer, components={"a.py": "2", "b.py": "1", "d.py": "1"}, source="t")
     recorded = record_of(components={"a.py": "1", "b.py": "1", "c.py": "1"})
     assert provenance.differences(recorded, now) == {
         "data": "data (train: 3 examples, now 1; one: other examples)",
-        "components": "custom components (a.py, c.py)",
+        "components": "custom components (a.py, d.py)",
         "source": "source of seq2seq_lab (recorded at commit 0123456)",
     }
     assert provenance.differences(now, now) == {}
+    more = now | {"components": {**now["components"], "unused.py": "1"}}
+    assert provenance.differences(more, now) == {}
     assert provenance.differences(now | {"changed": ["source"]}, now).keys() == {"source"}
 
 
