@@ -83,11 +83,7 @@ def difference(
                 f"difference takes two runs that are open, not {run!r}. Write difference(seq2seq_lab.load(FOLDER), "
                 f"seq2seq_lab.load(OTHER_FOLDER), SENTENCE)."
             )
-    if run_a.task_name != run_b.task_name:
-        raise UserError(
-            f"difference: {run_a.folder} is a run of {run_a.task_name} and {run_b.folder} one of {run_b.task_name}. Give "
-            f"two runs of one task."
-        )
+    require_one_task(run_a, run_b)
     for traced in traces or ():
         if traced.changed is not None:
             raise UserError("traces: one has changed attention weights. Give the traces without the change.")
@@ -106,6 +102,19 @@ def difference(
         parting=_parting(run_a, run_b, a, b),
         log_probs=[[_log_prob(run, own, one) for one in (a, b)] for run, own in ((run_a, a), (run_b, b))],
     )
+
+
+def require_one_task(run_a: Any, run_b: Any) -> None:
+    """Refuse two opened runs of different tasks.
+
+    Raises:
+        UserError: names the runs and their tasks.
+    """
+    if run_a.task_name != run_b.task_name:
+        raise UserError(
+            f"difference: {run_a.folder} is a run of {run_a.task_name} and {run_b.folder} one of {run_b.task_name}. Give "
+            f"two runs of one task."
+        )
 
 
 def _not_comparable(a: Traced, b: Traced) -> str | None:

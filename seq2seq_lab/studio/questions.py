@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seq2seq_lab.analysis.attributions import METHODS
+from seq2seq_lab.analysis.difference import require_one_task
 from seq2seq_lab.analysis.neighbors import KINDS
 from seq2seq_lab.analysis.plain import plain
 from seq2seq_lab.analysis.traced import Change, Traced
@@ -220,6 +221,7 @@ def difference(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
     second = replace(one, index=index, opened=other)
 
     def call(check: Check) -> Any:
+        require_one_task(one.opened.run, other.run)
         traces = one.traced(check), second.traced(check)
         return compared(one.opened.run, other.run, one.opened.readable(one.sentence), traces)
 
@@ -235,6 +237,7 @@ def export(studio: Studio, fields: Fields) -> tuple[Sequence[int], Call]:
         raise FieldError("sentences=[] is not allowed. Give one sentence or more.")
 
     def call(check: Check) -> str:
+        require_one_task(opened[0].run, opened[-1].run)
         readable = {}
         for sentence in given:
             readable[sentence], *_ = [one.readable(sentence) for one in opened]

@@ -2,9 +2,11 @@
 
 import importlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -426,6 +428,20 @@ def test_the_difference_is_that_of_the_method(client: Client, studio: Studio) ->
         assert "saved-answers" in page.text
         page = both.ask("export", {"run": 1, "other": None, "sentences": [SENTENCE], "search": "greedy"})
         assert page.status == 200
+
+
+@pytest.mark.parametrize("question", ["difference", "export"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_runs_of_different_tasks_are_refused(studio: Studio, question: str, order: tuple[int, int]) -> None:
+    """The tasks are compared first: the other run may be unable to read the sentence."""
+    captions: Any = SimpleNamespace(reads="files", folder=Path("a_run"), task_name="captioning")
+    body = {"run": order[0], "other": order[1], "search": "greedy"}
+    asked = {"sentences": [SENTENCE]} if question == "export" else {"sentence": SENTENCE}
+    with serving(Studio([studio.runs[0], Opened("captions", captions)])) as both:
+        reply = both.ask(question, {**body, **asked})
+    assert reply.status == 422
+    assert "a_run" in reply.text
+    assert {"captioning", "translation"} <= {*re.findall(r"\w+", reply.text)}
 
 
 def test_a_search_ends_between_two_steps() -> None:

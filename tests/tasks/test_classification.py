@@ -414,8 +414,10 @@ def test_its_trace_has_one_row(sentiment: Path, run: Path) -> None:
         assert (traced.no_attention is None) == best.attends
         assert (traced.search, traced.tree) == (None, [])
         assert loaded.attribute("a good film", methods=["grad_norm"]).tokens == [best.text]
-    with pytest.raises(UserError, match="no search"):
-        loaded.trace("a good film", "good")
+    with pytest.raises(UserError, match=r"no search.*Omit prefix\."):
+        loaded.trace("a good film", "good", search=[])
+    with pytest.raises(UserError, match=r"no search.*Omit search\."):
+        loaded.trace("a good film", (), search=["search=beam"])
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     assert loaded.trace(decomposed).as_json() == loaded.trace(composed).as_json()
     assert loaded.question(decomposed).line == composed

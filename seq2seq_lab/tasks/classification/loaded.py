@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from seq2seq_lab.analysis.questions import Question, ask_class
-from seq2seq_lab.analysis.search_input import text_source
+from seq2seq_lab.analysis.search_input import Prefix, text_source
 from seq2seq_lab.analysis.traced import Alternative, Token, Traced, TracedOutput, TracedSource, TracedStep
 from seq2seq_lab.analysis.tracing import TOP, attention_fields
 from seq2seq_lab.data.local_files import composed
@@ -90,7 +90,9 @@ class LoadedClassifier(Loaded):
     def trace(
         self,
         sentence: str | Path,
-        *arguments: Any,
+        prefix: Prefix = (),
+        change: Any = None,
+        *,
         top: int = TOP,
         check: Callable[[], None] | None = None,
         **options: Any,
@@ -100,9 +102,12 @@ class LoadedClassifier(Loaded):
         Raises:
             UserError: an argument that needs a search.
         """
-        if any(arguments) or any(options.values()):
+        given = [
+            name for name, value in {"prefix": len(prefix), "change": change, **options}.items() if value
+        ]
+        if given:
             raise UserError(
-                f"trace: a classifier has no search, so it takes only a sentence, not {[*arguments, *options]}."
+                f"trace: a classifier has no search, so it takes only a sentence. Omit {', '.join(given)}."
             )
         require(isinstance(sentence, str), "sentence", repr(sentence), "a text")
         (best,) = self.predict([str(sentence)])
