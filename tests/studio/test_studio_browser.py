@@ -278,6 +278,19 @@ def test_the_address_has_the_state_without_the_token(page: Any, client: Client) 
     assert output(page) == forced
     assert client.gate.token not in address
 
+    # A part of the address only.
+    page.goto("about:blank")
+    page.goto(address[: address.index("sentence=") + len("sentence=") + 6])
+    page.wait_for_selector("#words svg")
+    settled(page)
+    assert "not complete" in page.inner_text("#problem")
+    ask(page, SENTENCE)
+    assert not page.is_visible("#problem")
+    shown = output(page)
+    page.goto(address.partition("sentence=")[0] + "sentence=%22the")  # the same document
+    page.wait_for_selector("#problem:has-text('not complete')")
+    assert output(page) == shown
+
 
 def test_the_link_to_the_output_keeps_the_version(page: Any) -> None:
     page.click("#words g[aria-label^='roi,']")
@@ -350,6 +363,22 @@ def test_a_run_that_refuses_the_sentence_shows_a_test_sentence(page: Any) -> Non
     assert page.input_value("#run") == "0"
     assert page.input_value("#sentence") not in ("", other)
     assert not page.is_visible("#problem")
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_a_run_of_images_has_no_command(page: Any) -> None:
+    def images(route: Any) -> None:
+        text, image = route.fetch().json()
+        route.fulfill(json=[text, {**image, "reads": "Image"}])
+
+    page.route("**/api/runs", images)
+    page.reload()
+    page.wait_for_selector("#facts:has-text('demo')")
+    command = page.get_by_role("button", name="copy as command")
+    assert command.is_visible()
+    page.select_option("#run", "1")
+    page.wait_for_selector("#facts:has-text('random')")
+    assert not command.is_visible()
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)

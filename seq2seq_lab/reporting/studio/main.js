@@ -8,6 +8,7 @@ import { drawStep, hasPieces, scopeOf, TABS } from "./step.js";
 import { drawTree, treeTable } from "./tree.js";
 import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from "./words.js";
 
+const INCOMPLETE = "The address of this page is not complete.";
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
 let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {}, listed = "";
@@ -97,6 +98,7 @@ function draw() {
   for (const id of ["search", "size"]) at(id).parentNode.hidden = !runs[version.run].searches;
   at("search-part").hidden = at("save-search").hidden = !traced.tree.length;
   at("save-attention").hidden = !best()?.attention;
+  at("copy-command").hidden = runs[version.run].reads === "Image"; // the files of the images are temporary
   at("undo").disabled = now <= 0;
   at("redo").disabled = now >= versions.length - 1;
   summary();
@@ -235,13 +237,13 @@ function writeAddress() {
   history.replaceState(null, "", `#${state}`);
 }
 
+/* What the address chooses; null if it is not complete. */
 function readAddress() {
   const state = new URLSearchParams(location.hash.slice(1)), found = {};
   try {
     for (const name of KEPT) if (state.has(name)) found[name] = JSON.parse(state.get(name));
   } catch {
-    problem("The address of this page is not complete.");
-    return {};
+    return null;
   }
   if (!(found.run in runs)) delete found.run;
   if (!(found.other in runs)) delete found.other;
@@ -270,6 +272,8 @@ function exports() {
     bar.prepend(element("span", { textContent: `${name}:` }));
     return bar;
   });
+  const asCommand = copied("copy as command", command);
+  asCommand.id = "copy-command";
   const several = element("textarea", { ariaLabel: "sentences, one per line", dir: "auto" }), save = button("save as one page", async () => {
     try {
       const { run, other, search } = shown(), sentences = several.value.split("\n").filter((one) => one.trim());
@@ -282,7 +286,7 @@ function exports() {
   const known = () => [...new Set(versions.map((one) => one.sentence))].join("\n");
   const part = element("details", { className: "live" }, element("summary", { textContent: "a page without a server" }), several, element("div", { className: "bar" }, save, element("span", { className: "note", textContent: "at most 20 lines" })));
   part.ontoggle = () => { if (!several.value) several.value = known(); };
-  at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), ...(runs.some((one) => one.reads === "Image") ? [] : [copied("copy as command", command)])), ...rows, part);
+  at("export").replaceChildren(element("div", { className: "bar" }, copied("copy the address", () => location.href), asCommand), ...rows, part);
 }
 
 /* ---- start */
@@ -339,7 +343,7 @@ async function start() {
   controls();
   exports();
   watch();
-  const given = readAddress(), first = { ...runs[given.run ?? 0].first, ...(live ? {} : saved.first), ...given };
+  const given = readAddress(), first = { ...runs[given?.run ?? 0].first, ...(live ? {} : saved.first), ...given };
   if (!live) {
     at("saved").hidden = false;
     at("sentence").hidden = true;
@@ -348,9 +352,11 @@ async function start() {
   }
   if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
   if (first.sentence || runs[first.run ?? 0].reads === "Beginning") await go(first, `“${first.sentence}”`);
+  if (!given) problem(INCOMPLETE);
   addEventListener("hashchange", () => {
     const found = readAddress();
-    if (found.sentence) go({ other: null, prefix: [], change: null, ...found }, "address");
+    if (!found) problem(INCOMPLETE);
+    else if (found.sentence) go({ other: null, prefix: [], change: null, ...found }, "address");
   });
 }
 
