@@ -319,7 +319,7 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
 
 def describe_unknown(words: Sequence[str]) -> str:
     """Return a sentence on words that the vocabulary of a run lacks."""
-    shown = ", ".join(words[:SHOWN_UNKNOWN])
+    shown = ", ".join(repr(word) for word in words[:SHOWN_UNKNOWN])
     more = f" and {len(words) - SHOWN_UNKNOWN:,} more" if len(words) > SHOWN_UNKNOWN else ""
     return f"not in the vocabulary, so the model reads <unk> (marked ⁇) instead: {shown}{more}."
 

@@ -212,7 +212,8 @@ def test_unknown_words_are_named_and_marked(
     assert any("zebra⁇" in row for row in out)
     assert err.count("zebra") == 1
     assert "not in the vocabulary" in err
-    assert "zebra, qqq." in err
+    assert "'zebra', 'qqq'." in err
+    assert predict.describe_unknown(["\t", " "]).endswith(r"'\t', ' '.")
     _, _, err = translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder)
     assert err == ""
 

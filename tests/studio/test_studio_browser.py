@@ -382,6 +382,18 @@ def test_a_run_of_images_has_no_command(page: Any) -> None:
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_unknown_white_space_is_seen(page: Any) -> None:
+    def unknown(route: Any) -> None:
+        answer = route.fetch().json()
+        answer["source"]["unknown_words"] = ["zebra", "\t", " "]
+        route.fulfill(json=answer)
+
+    page.route("**/api/trace", unknown)
+    ask(page, "where is the dog?")
+    assert r"Not in the vocabulary: “zebra”, “\t”, “ ”." in page.inner_text("#versions")
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
 def test_a_saved_page_opens_from_a_file(page: Any, tmp_path: Any) -> None:
     spaced = "where  is the dog?"  # an option without a value has its white space collapsed
     demo().show([SENTENCE, spaced]).save(tmp_path / "saved.html")

@@ -141,7 +141,8 @@ function summary() {
   const back = [];
   if (version.other !== null) back.push(button(`compared with ${runs[version.other].name}: show the two runs`, () => at("comparison").scrollIntoView()));
   if (traced.prefix.length) parts.push("Forced: “", isolated(traced.prefix.map((one) => one.text).join(" ")), "”. ");
-  if (traced.source.unknown_words.length) parts.push(`Not in the vocabulary: ${traced.source.unknown_words.join(", ")}. `);
+  const unknown = traced.source.unknown_words.flatMap((one, i) => [i ? "”, “" : "“", isolated(one.replaceAll("\t", "\\t"))]);
+  if (unknown.length) parts.push("Not in the vocabulary: ", ...unknown, "”. ");
   if (live && changed) back.push(button("attention as before", () => go({ change: null }, "attention as before")));
   if (live && traced.prefix.length) back.push(button("force nothing", () => go({ prefix: [] }, "nothing forced")));
   if (back.length) parts.push(element("div", { className: "bar" }, ...back));
