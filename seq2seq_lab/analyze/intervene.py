@@ -38,8 +38,8 @@ def add_intervene(questions: Any) -> None:
         "--kinds",
         metavar="KIND,…",
         help="uniform, permute, zero_out_max, only_max, keep_max_uniform_others, zero_out, previous, gold (if the data has "
-        "gold alignments), word=J and mask=J (all weight on the J-th source word, or none), by default all but these two; "
-        "weights, a given matrix, in Python only (run.intervene)",
+        "gold alignments), word=J and mask=J (all weight on the source word with index J, from 0, or none), by default all "
+        "but these two; weights, a given matrix, in Python only (run.intervene)",
     )
     arguments.add_argument(
         "--scopes",

@@ -113,7 +113,7 @@ def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> 
     if leaks and not corpus.counts.get("dropped_leaks", 0):
         log.warning(
             "%s of %s pairs of validation and test are also training pairs, which makes their scores too high. With "
-            "dataset=parallel, dataset.on_leak=drop removes such pairs from training.",
+            "dataset=parallel, dataset.on_leak=drop removes training pairs with a source of validation or test.",
             f"{leaks:,}",
             f"{held_out:,}",
         )
