@@ -138,7 +138,7 @@ def load(
             wanted = Precision(record["test_precision"])
         weights = checkpoints.named(folder / CHECKPOINTS, checkpoint)
         if not is_secondary_rank():
-            provenance.warn_of_changed_components(record, config)
+            provenance.warn_of_changed_components(folder, record, config)
         task.open(folder)
         if not foreign.is_own(folder):  # before memory is taken for a model of any size
             check_size(folder, config, task, weights[0])

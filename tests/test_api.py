@@ -493,12 +493,18 @@ def test_what_an_open_run_builds_later_may_be_ones_own(
     assert run.evaluate(output=tmp_path / "scores")["test/bleu"] == run.result["test/bleu"]
     assert [one.text for one in seq2seq_lab.ensemble([run, run]).predict(["1 2 3"])] == [text]
     assert extensions.folder() is None
-    assert "Changed since" not in caplog.text
+    assert "changed since" not in caplog.text
     with (folder / "my_search.py").open("a") as file:
         file.write("# changed\n")
     (folder / "unrelated.py").touch()
     seq2seq_lab.load(tmp_path / "run", config_dir=folder)
-    assert caplog.text.count("Changed since the run started: custom components (my_search.py).") == 1
+    said = f"{tmp_path / 'run'}: changed since the run started: custom components (my_search.py)."
+    assert caplog.text.count(said) == 1
+    (folder / "my_dataset.py").write_text("raise RuntimeError('the disk is not mounted')\n")
+    changed = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    assert [one.text for one in changed.predict(["1 2 3"])] == [text]
+    with pytest.raises(RuntimeError, match="not mounted"):
+        changed.evaluate(output=tmp_path / "other")
     caplog.clear()
     # Without the folder, a run is opened with another search, and its data set is refused when it is read.
     with pytest.raises(UserError, match=r"my_search\.Mine is refused.*--config-dir FOLDER"):
@@ -506,7 +512,7 @@ def test_what_an_open_run_builds_later_may_be_ones_own(
     other = seq2seq_lab.load(tmp_path / "run", changes=["search=greedy"])
     assert len(other.predict(["1 2 3"])) == 1
     shutil.rmtree(tmp_path / "run" / "states")
-    assert "Changed since" not in caplog.text  # the run uses no file of the folder
+    assert "changed since" not in caplog.text  # the run uses no file of the folder
     for _ in range(2):
         with pytest.raises(UserError, match=r"my_dataset\.Reversal is refused.*--config-dir FOLDER"):
             other.neighbors("1 2 3", step=0)

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -107,48 +107,69 @@ def load(module: str) -> ModuleType:
 
 
 def hashes(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the modules' Python files in the trusted folder, and of those they import, by relative path.
+    """Return the SHA-256 of each Python file in the trusted folder by relative path; {} if it has none of the modules.
 
-    The import statements are read, also those inside functions; no module is executed.
+    Files that no import statement can name, such as those of a virtual environment in the folder, are ignored.
     """
-    files, waiting = set[Path](), [*modules]
+    if _folder is None or not any(file_of(module) for module in modules):
+        return {}
+    named = [(path, path.relative_to(_folder)) for path in sorted(_folder.rglob("*.py"))]
+    return {
+        name.as_posix(): sha256(path)
+        for path, name in named
+        if all(part.isidentifier() for part in name.with_suffix("").parts)
+    }
+
+
+def fingerprint(module: str) -> str:
+    """Return a hash of a module in the trusted folder and of the files there that it imports; "" if there is no such module.
+
+    The import statements are read, also those inside functions; no module is executed. If a file imports by name, with
+    `import_module` or `__import__`, all Python files of the folder are included.
+    """
+    files, waiting = set[Path](), [module]
     while waiting:
-        module = waiting.pop()
-        file = file_of(module)
+        name = waiting.pop()
+        file = file_of(name)
         if file is not None and file not in files:
             files.add(file)
-            waiting += _imported(module, file)
-    return (
-        {}
-        if _folder is None
-        else {file.relative_to(_folder).as_posix(): sha256(file) for file in sorted(files)}
-    )
+            waiting += _imported(name, file)
+    if _folder is None or not files:
+        return ""
+    every = hashes([module])
+    if any(b"import_module" in (data := file.read_bytes()) or b"__import__" in data for file in files):
+        used = every
+    else:
+        used = {name: every[name] for name in sorted(file.relative_to(_folder).as_posix() for file in files)}
+    text = "".join(f"{name} {digest}\n" for name, digest in used.items())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _imported(module: str, file: Path) -> Iterator[str]:
     """Yield the names that may be modules that a module imports, with the packages around them and around itself."""
-    try:
-        tree = ast.parse(file.read_bytes(), str(file))
-    except SyntaxError as error:
-        raise UserError(where(error)) from error
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     names = [module]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            start = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
-            names += [f"{start}.{alias.name}" for alias in node.names]
+    # A file with a syntax error is imported only where the error is caught.
+    with suppress(SyntaxError):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names += _imported_from(node, package)
     for name in names:
         parts = name.split(".")
         yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def fingerprint(module: str) -> str:
-    """Return a hash of the `hashes` of a module, or an empty string if the trusted folder does not have it."""
-    files = hashes([module])
-    text = "".join(f"{name} {digest}\n" for name, digest in files.items())
-    return hashlib.sha256(text.encode()).hexdigest() if files else ""
+def _imported_from(node: ast.ImportFrom, package: str) -> Iterator[str]:
+    """Yield the names that may be modules of `from … import …` in a package; none if the package has no such parent."""
+    with suppress(ImportError):
+        start = importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
+        for alias in node.names:
+            file = file_of(start) if alias.name == "*" else None
+            if file is not None and file.name == "__init__.py":  # `__all__` may name its modules
+                yield from (f"{start}.{one.stem}" for one in _modules(file.parent))
+            yield f"{start}.{alias.name}"
 
 
 def where(error: BaseException) -> str:
@@ -170,13 +191,20 @@ def frame_of(error: BaseException) -> traceback.FrameSummary | None:
 
 
 def places(error: BaseException) -> list[tuple[Path, str]]:
-    """Return the file and the outermost class or function of each frame in the trusted folder, the innermost first."""
-    found = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return [
-        (Path(code.co_filename), code.co_qualname.partition(".")[0])
-        for code in reversed(found)
-        if _folder is not None and Path(code.co_filename).is_relative_to(_folder)
-    ]
+    """Return the file and the class or function of each frame in the trusted folder, the innermost first.
+
+    The class of a method is that of its object, which may inherit the method.
+    """
+    found = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        code, owner = frame.f_code, type(frame.f_locals.get("self"))
+        if _folder is None or not Path(code.co_filename).is_relative_to(_folder):
+            continue
+        file = file_of(owner.__module__)
+        found.append(
+            (file, owner.__name__) if file else (Path(code.co_filename), code.co_qualname.partition(".")[0])
+        )
+    return found[::-1]
 
 
 def hint(module: str) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import importlib
 import inspect
+import sys
 import traceback
 import types
 import typing
@@ -102,7 +103,13 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     refuse_instructions(name, settings)
     runtime = kind_of(name, kinds).arguments(target)
     parameters = constructor_parameters(target, runtime)
-    if name == "task" and "settings" in parameters and "settings" not in slot:
+    settings_of = parameters.get("settings")
+    if (
+        name == "task"
+        and settings_of
+        and settings_of.default is inspect.Parameter.empty
+        and "settings" not in slot
+    ):
         raise UserError(
             f"task._target_={slot['_target_']}{location(target)}: the argument `settings` of the constructor needs the "
             f"annotation of a class of settings, such as `settings: TranslationSettings` (seq2seq_lab.tasks.settings)."
@@ -311,21 +318,21 @@ def part(name: str, slot: OptionalSlot, kinds: Kinds) -> Part:
     """Return the constructor of a slot with the slot's settings bound.
 
     The class is located here, where the folder of custom components is trusted: a run that is open builds parts later. A
-    class that is refused raises its error when the part is built, so a run can be opened without its data set. A
+    class that cannot be located raises its error when the part is built, so a run can be opened without its data set. A
     ValueError of the constructor, or a RuntimeError of torch's constructors, becomes a UserError.
     """
     if slot is None:
         return Part(name, None, {})
     target: Any = None
-    refused: UserError | None = None
+    failed: Exception | None = None
     try:
         target = locate(name, slot, kinds)  # refuses a class that is not trusted before it is imported
-    except UserError as error:
-        refused = error
+    except Exception as error:  # custom code may raise any
+        failed = error
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if refused is not None:
-            raise refused
+        if failed is not None:
+            raise failed.with_traceback(None)
         specs = specifications(annotations(target), kwargs)
         settings = copy.deepcopy({key: value for key, value in slot.items() if key != "_target_"})
         try:
@@ -355,6 +362,9 @@ def custom_components(config: Config) -> dict[Path, dict[str, str]]:
     for name, slot in slots.items():
         if slot is not None:
             module, _, target = str(slot["_target_"]).rpartition(".")
+            # A package may import its class from another module.
+            loaded = getattr(sys.modules.get(module), target, None)
+            module, target = getattr(loaded, "__module__", module), getattr(loaded, "__name__", target)
             if (file := extensions.file_of(module)) is not None:
                 settings = found.setdefault(file, {})
                 settings[target] = (

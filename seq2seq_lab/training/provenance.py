@@ -68,8 +68,8 @@ def provenance(
 def components(config: Config) -> dict[str, str]:
     """Return the SHA-256 of the custom Python files that a run uses, by path in `--config-dir` or by module.
 
-    The files of the folder that a component imports are included; an installed module that the user trusts is included
-    without the files that it imports.
+    A component may import any other file of its folder, so all files are included if one is used. An installed module that
+    the user trusts is included without the files that it imports.
     """
     slots = [*(getattr(config, slot) for slot in SLOTS if slot != "logger"), *config.metric.values()]
     modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots if slot is not None}
@@ -150,19 +150,14 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     return found
 
 
-def warn_of_changes(differing: Mapping[str, str]) -> None:
-    """Log a warning for each result of `differences`."""
-    for what in differing.values():
-        log.warning("Changed since the run started: %s.", what)
-
-
-def warn_of_changed_components(record: Mapping[str, Any], config: Config) -> None:
+def warn_of_changed_components(folder: Path, record: Mapping[str, Any], config: Config) -> None:
     """Log a warning if the custom components of an opened run are not those of its record.
 
     Without the folder of the components, nothing is compared: a run can be opened without that of its data set.
     """
     if now := components(config):
-        warn_of_changes(_component_changes(record["components"], now))
+        for what in _component_changes(record["components"], now).values():
+            log.warning("%s: changed since the run started: %s.", folder, what)
 
 
 def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> None:
@@ -188,10 +183,9 @@ def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]
 def _component_changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     """Return the entry of `differences` for custom components, empty if they are the same.
 
-    A file that only the record has is not used: the file that imported it has changed, or a record of an earlier version
-    has all files of the folder.
+    All files of the folder are recorded, so the run has not used a file that was added.
     """
-    files = sorted(file for file, digest in now.items() if before.get(file) != digest)
+    files = sorted(file for file, digest in before.items() if now.get(file) != digest)
     return {"components": f"custom components ({', '.join(files)})"} if files else {}
 
 

@@ -51,7 +51,8 @@ def resumed_record(
             f"resume={folder}: the run started with other {differing['data']}. Restore the data, or start a new run from "
             f"its weights with init_from={folder}."
         )
-    provenance.warn_of_changes(differing)
+    for what in differing.values():
+        log.warning("Changed since the run started: %s.", what)
     changed = sorted({*record.get("changed", ()), *differing})
     machines = list(record.get("resumed_on", ()))
     if now["machine"] not in (record["machine"], *machines):

@@ -515,25 +515,35 @@ def test_a_module_that_a_part_imports_late_is_imported_anew_too(tmp_path: Path) 
         assert extensions.fingerprint("late_part") == now
 
 
-def test_the_files_of_a_part_are_those_that_its_imports_reach(tmp_path: Path) -> None:
-    files = {
-        "part.py": "from package import inner\nfrom plain.one import name\n",
+def test_the_fingerprint_of_a_part_is_of_the_files_that_its_imports_reach(tmp_path: Path) -> None:
+    reached = {
+        "part.py": "from package import inner\nfrom plain.one import name\nfrom star import *\n",
         "package/__init__.py": "from .first import value\n",
-        "package/first.py": "import json\n",
+        "package/first.py": "try:\n    from ...beyond import x\nexcept ImportError:\n    import json\n",
         "package/inner.py": "from . import deep\n",
         "package/deep/__init__.py": "def late():\n    from ..second import value\n",
-        "package/second.py": "import part\n",
-        "package/third.py": "",
+        "package/second.py": "import part, broken\n",
         "plain/one.py": "",  # a folder without __init__.py
-        "plain/two.py": "",
+        "star/__init__.py": "__all__ = ['named']\n",
+        "star/named.py": "",
+        "broken.py": "def (:\n",
     }
-    for name, text in files.items():
+    others = {"package/third.py": "", "plain/two.py": "", "unrelated.py": ""}
+    for name, text in {**reached, **others}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     with extensions.using(tmp_path):
-        found = extensions.hashes(["part", "torch", "missing"])
-        assert found.keys() == files.keys() - {"package/third.py", "plain/two.py"}
-        assert extensions.hashes(["plain.two"]).keys() == {"plain/two.py"}
-        (tmp_path / "package" / "second.py").write_text("def (:\n")
-        with pytest.raises(UserError, match=r"second.py, line 1: SyntaxError"):
-            extensions.hashes(["part"])
+        before = extensions.fingerprint("part")
+        for name in (*reached, *others):
+            file = tmp_path / name
+            text = file.read_text()
+            file.write_text(f"{text}# changed\n")
+            assert (extensions.fingerprint("part") != before) == (name in reached), name
+            file.write_text(text)
+        assert extensions.fingerprint("part") == before
+        assert extensions.fingerprint("missing") == extensions.fingerprint("torch") == ""
+        # Which modules it imports is not known before it runs.
+        (tmp_path / "plain" / "one.py").write_text("__import__('unrelated')\n")
+        before = extensions.fingerprint("part")
+        (tmp_path / "unrelated.py").write_text("1\n")
+        assert extensions.fingerprint("part") != before

@@ -93,17 +93,19 @@ def test_a_slot_is_refused(config: Config, slot: str, key: str, value: object, s
 
 
 def test_the_settings_of_a_task_need_an_annotation(config: Config, tmp_path: Path) -> None:
-    (tmp_path / "own_task.py").write_text(
+    text = (
         "from seq2seq_lab.tasks.translation.task import TranslationTask\n"
         "class Own(TranslationTask):\n"
         "    def __init__(self, *, parts, seed, settings):\n"
         "        super().__init__(parts=parts, seed=seed, settings=settings)\n"
     )
+    (tmp_path / "own_task.py").write_text(text)
+    (tmp_path / "without.py").write_text(text.replace("settings):", "settings=None):"))
     config.task["_target_"] = "own_task.Own"
-    with (
-        extensions.using(tmp_path),
-        pytest.raises(UserError, match=r"own_task.Own .*line 2.*`settings` .* annotation"),
-    ):
+    with extensions.using(tmp_path):
+        with pytest.raises(UserError, match=r"own_task.Own .*line 2.*`settings` .* annotation"):
+            check_slots(config)
+        config.task = {"_target_": "without.Own"}
         check_slots(config)
 
 

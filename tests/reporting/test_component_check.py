@@ -204,6 +204,9 @@ class Second:
     def fails(self):
         raise KeyError("x")
 
+class Third(Second):
+    pass
+
 def helps():
     raise KeyError("y")
 """
@@ -211,18 +214,21 @@ def helps():
 
 def test_of_two_components_in_a_file_the_one_that_failed_is_named(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO)
+    (tmp_path / "shown.py").write_text("from two import Third\n")
     config = small_config()
     slots = {
         name: {"_target_": f"two.{target}"}
         for name, target in (("attention", "First"), ("encoder", "Second"))
     }
-    both = replace(config, **slots)
+    both = replace(config, **slots, decoder={"_target_": "shown.Third"})
     with extensions.using(tmp_path):
         module = extensions.load("two")
+        extensions.load("shown")
         for fails, said in (
             (module.First().fails, "attention=First failed: "),
             (module.Second().fails, "encoder=Second failed: "),
-            (module.helps, "encoder=Second, attention=First failed: "),
+            (module.Third().fails, "decoder=Third failed: "),
+            (module.helps, "encoder=Second, decoder=Third, attention=First failed: "),
         ):
             with pytest.raises(ComponentError, match=f"^{said}"), named_components(both):
                 fails()
