@@ -122,7 +122,7 @@ def hashes(modules: Iterable[str]) -> dict[str, str]:
 
 
 def fingerprint(module: str) -> str:
-    """Return a hash of a module in the trusted folder and of the files there that it imports; "" if there is no such module.
+    """Return a hash of a module of the trusted folder and of the files there that it imports; "" for any other module.
 
     The import statements are read, also those inside functions; no module is executed. If a file imports by name, with
     `import_module` or `__import__`, all Python files of the folder are included.
@@ -136,12 +136,10 @@ def fingerprint(module: str) -> str:
             waiting += _imported(name, file)
     if _folder is None or not files:
         return ""
+    by_name = any(b"import_module" in (data := file.read_bytes()) or b"__import__" in data for file in files)
+    used = {file.relative_to(_folder).as_posix() for file in files}
     every = hashes([module])
-    if any(b"import_module" in (data := file.read_bytes()) or b"__import__" in data for file in files):
-        used = every
-    else:
-        used = {name: every[name] for name in sorted(file.relative_to(_folder).as_posix() for file in files)}
-    text = "".join(f"{name} {digest}\n" for name, digest in used.items())
+    text = "".join(f"{name} {digest}\n" for name, digest in every.items() if by_name or name in used)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -367,9 +367,7 @@ def custom_components(config: Config) -> dict[Path, dict[str, str]]:
             module, target = getattr(loaded, "__module__", module), getattr(loaded, "__name__", target)
             if (file := extensions.file_of(module)) is not None:
                 settings = found.setdefault(file, {})
-                settings[target] = (
-                    f"{settings[target]}, {name}={target}" if target in settings else f"{name}={target}"
-                )
+                settings[target] = ", ".join(filter(None, (settings.get(target), f"{name}={target}")))
     return found
 
 

@@ -67,7 +67,7 @@ def check_gradients(
     compute: Compute,
     custom: Mapping[Path, Mapping[str, str]],
 ) -> None:
-    """Refuse a custom component whose weights get no gradient of a training batch, and a custom task without such a loss.
+    """Refuse custom components whose weights get no gradient from a training batch, and custom tasks with an unusable loss.
 
     Args:
         model: a copy, whose buffers may change.
