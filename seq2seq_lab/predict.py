@@ -192,7 +192,7 @@ def predict(options: argparse.Namespace) -> None:
     if run.reads == "files":
         if not files:
             raise UserError("No file is given. Name one or more files after the run folder.")
-        write_outputs(run, iter(files), options)
+        write_outputs(run, map(run.read_file, files), options)
     elif files or options.count is None:
         longest = run.longest_input if options.max_tokens is None else options.max_tokens
         if not files and sys.stdin.isatty():
@@ -295,7 +295,7 @@ def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:
             yield line
 
 
-def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) -> None:
+def write_outputs(run: Any, inputs: Iterable[Any], options: argparse.Namespace) -> None:
     """Draw the attention for the inputs, and print their outputs."""
     from seq2seq_lab.runtime.device import release_memory
 
@@ -360,9 +360,9 @@ def format_line(prediction: Any, index: int, options: argparse.Namespace) -> str
     return "\t".join([*columns, *([score] if options.scores else []), *links])
 
 
-def chunks(inputs: Iterator[str], size: int) -> Iterator[list[str]]:
+def chunks(inputs: Iterator[Any], size: int) -> Iterator[list[Any]]:
     """Yield lists of up to `size` inputs; after an error, first the inputs before it."""
-    chunk: list[str] = []
+    chunk: list[Any] = []
     try:
         for one in inputs:
             chunk.append(one)

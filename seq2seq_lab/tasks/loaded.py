@@ -199,6 +199,14 @@ class Loaded(OneInput):
             UserError: names the line and the remedy.
         """
 
+    def read_file(self, file: str) -> Any:
+        """Return a file as an input of `nbest`: its content, if reading it can fail, or the file itself.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        return file
+
     def predict(self, inputs: Sequence[str], **options: Any) -> list[Any]:
         """Return the best output for each input, a `Prediction`; see `nbest`."""
         return [best for best, *_ in self.nbest(inputs, **options)]

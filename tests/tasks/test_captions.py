@@ -333,6 +333,18 @@ def test_the_program_writes_the_captions_of_the_run(
     assert len([*(tmp_path / "overlays").iterdir()]) == sum(map(bool, expected))
 
 
+def test_the_captions_of_the_files_before_a_damaged_file_are_written(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, damaged, last = save_images(tmp_path)[:3]
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    with pytest.raises(SystemExit, match="2"):
+        predict.main([str(whole), str(first), str(damaged), str(last)])
+    output = capsys.readouterr()
+    assert [line.partition("\t")[0] for line in output.out.splitlines()] == [str(first)]
+    assert str(damaged) in output.err
+
+
 def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
     run = seq2seq_lab.load(whole, changes=["search=beam", "search.size=2"])
     one, two = run.predict(save_images(tmp_path)[:2])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,13 @@ from seq2seq_lab.tasks.captions.evaluation import Caption
 from seq2seq_lab.tasks.loaded import Loaded
 
 
+class ReadFile(NamedTuple):
+    """A file of an image or of features, and its values in the shape that the model reads."""
+
+    file: str | Path
+    values: npt.NDArray[Any]
+
+
 @dataclass(frozen=True, repr=False)
 class LoadedCaptioner(Loaded):
     """A trained model that describes images; its predictions are `Caption`s."""
@@ -40,24 +47,29 @@ class LoadedCaptioner(Loaded):
         attends: bool = self.model.attends
         return attends
 
-    def nbest(self, inputs: Sequence[str | Path], first: int = 0) -> list[list[Caption]]:
+    def read_file(self, file: str | Path) -> ReadFile:
+        """See `Loaded.read_file`."""
+        return ReadFile(file, self.task.read(Path(file)))
+
+    def nbest(self, inputs: Sequence[str | Path | ReadFile], first: int = 0) -> list[list[Caption]]:
         """Return all captions of each image that the search returns, the best first.
 
         Args:
             inputs: files of images, which are cropped at their center and resized to the size of the training images; files
-                of features if the model reads features.
+                of features if the model reads features. They are paths, or results of `read_file`.
             first: the index of the first image; the draws of `search=sampling` depend on it.
 
         Raises:
             UserError: `inputs` is not a list, or a file cannot be read.
         """
-        inputs = self.as_read(inputs)
-        if not inputs:
+        read = [one if isinstance(one, ReadFile) else self.read_file(one) for one in self.as_read(inputs)]
+        if not read:
             return []
-        found = self.task.caption(self.model, self._images(inputs), self.compute, first)
+        images = np.stack([one.values for one in read])
+        found = self.task.caption(self.model, images, self.compute, first)
         return [
-            [replace(one, source=str(path)) for one in captions]
-            for path, captions in zip(inputs, found, strict=True)
+            [replace(one, source=str(file)) for one in captions]
+            for (file, _), captions in zip(read, found, strict=True)
         ]
 
     @property
