@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("check", help=about, description=f"{about[0].upper()}{about[1:]}.")
     command.add_argument("files", nargs="+", type=Path, metavar="FILE")
     command.add_argument("--student", metavar="ID", help="default: STUDENT in the file")
+    add_exercises(command)
     command.add_argument(
         "--results",
         type=output_file,
@@ -68,9 +69,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "folder", type=Path, help="a notebook, a Python file or a folder for each submission"
     )
-    command.add_argument(
-        "--exercises", metavar="N,…", default=",".join(NAMES), help="numbers or names (default: all)"
-    )
+    add_exercises(command)
     command.add_argument(
         "--time-limit",
         type=float,
@@ -87,6 +86,13 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=grade)
     return arguments
+
+
+def add_exercises(command: argparse.ArgumentParser) -> None:
+    """Add the option for the exercises that are checked."""
+    command.add_argument(
+        "--exercises", metavar="N,…", default=",".join(NAMES), help="numbers or names (default: all)"
+    )
 
 
 def exercise_of(given: str) -> str:
@@ -138,9 +144,10 @@ def start(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Check solutions; exit with status 1 if a property does not hold."""
+    exercises = exercises_of(options.exercises)
     from seq2seq_lab.lesson.checks import check_files
 
-    if not check_files(options.files, options.student, options.results):
+    if not check_files(options.files, options.student, options.results, exercises):
         sys.exit(1)
 
 

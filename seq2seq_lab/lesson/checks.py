@@ -17,6 +17,8 @@ from seq2seq_lab.lesson.properties import Mismatch, Property, Result, Solution, 
 from seq2seq_lab.lesson.student import student_of
 
 RUNS = "the file runs from its first line to its last"
+SOLVES = "a function has the name of an exercise"
+GAP = "fill the gap"  # the error of a function that has not been written
 
 
 class Submission(NamedTuple):
@@ -46,12 +48,17 @@ class Submission(NamedTuple):
         return str(self.names.get("STUDENT", ""))
 
 
-def check_files(paths: Sequence[Path], student_id: str | None, results: Path | None) -> bool:
+def check_files(
+    paths: Sequence[Path], student_id: str | None, results: Path | None, exercises: Sequence[str] = NAMES
+) -> bool:
     """Check and print the exercises that the files solve; return whether all properties hold.
 
+    A function that has not been written is checked only if no other file solves its exercise.
+
     Args:
-        student_id: None: the one in the file.
+        student_id: None: the one in the file, or else in the files before it.
         results: a file to which a line of JSON is added for each property.
+        exercises: those to check.
 
     Raises:
         UserError: a file does not exist, or no file has the function of an exercise.
@@ -61,28 +68,48 @@ def check_files(paths: Sequence[Path], student_id: str | None, results: Path | N
             raise UserError(f"{path} is not a file. Give a notebook or a Python file with the solution.")
     if results is not None:
         results.parent.mkdir(parents=True, exist_ok=True)
-    failed, found = 0, False
+    failed, student = 0, student_id or ""
     functions: list[str] = []
+    gaps: dict[str, tuple[Callable[..., Any], Path, str]] = {}
+    solved: set[str] = set()
+
+    def check_one(name: str, function: Callable[..., Any], path: Path, student: str) -> int:
+        print_visible(f"{name}, {path}" + (f", student {student}" if student else ""))
+        return report(run_properties(name, function, student), student, results, str(path))
+
     for path in paths:
         with folder_on_path(path):
             submission = execute(path)
             functions += [name for name, item in submission.names.items() if inspect.isfunction(item)]
-            student = submission.student if student_id is None else student_id
+            if student_id is None:
+                student = submission.student or student
             if submission.problem:
-                found = True
                 failed += report([Result("", RUNS, submission.problem)], student, results)
             for name, function in submission.solutions.items():
-                found = True
-                print_visible(f"{name}, {path}" + (f", student {student}" if student else ""))
-                failed += report(run_properties(name, function, student), student, results)
-    if not found:
+                if name not in exercises:
+                    continue
+                if is_gap(function):
+                    gaps.setdefault(name, (function, path, student))
+                else:
+                    solved.add(name)
+                    failed += check_one(name, function, path, student)
+    for name, (function, path, student) in gaps.items():
+        if name not in solved:
+            failed += check_one(name, function, path, student)
+    if not (failed or solved):
         files = ", ".join(map(str, paths))
-        near = [f"{function}:{hint}" for function in functions if (hint := did_you_mean(function, NAMES))]
+        near = [f"{function}:{hint}" for function in functions if (hint := did_you_mean(function, exercises))]
         listed = f" {'; '.join(near)}" if near else ""
-        raise UserError(
-            f"{files}: no function has the name of an exercise.{listed} Names: {', '.join(NAMES)}."
-        )
+        problem = f"{files}: no function has the name of an exercise.{listed} Names: {', '.join(exercises)}."
+        record(Result("", SOLVES, problem), "", results)
+        raise UserError(problem)
     return not failed
+
+
+def is_gap(function: Callable[..., Any]) -> bool:
+    """Return whether a function is that of the notebook, which has not been written."""
+    code = getattr(function, "__code__", None)
+    return code is not None and GAP in code.co_consts and code.co_names == (NotImplementedError.__name__,)
 
 
 def check_function(function: Callable[..., Any], student_id: str) -> None:
@@ -113,17 +140,26 @@ def run_properties(exercise: str, function: Callable[..., Any], student_id: str)
         yield Result(exercise, name_of(holds), problem)
 
 
-def report(results: Iterable[Result], student_id: str, file: Path | None = None) -> int:
+def report(results: Iterable[Result], student_id: str, file: Path | None = None, solution: str = "") -> int:
     """Print results, and add them to a file; return how many failed."""
     failed = 0
     for result in results:
         print_visible(result)
         sys.stdout.flush()
         failed += bool(result.problem)
-        if file is not None:
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({**result._asdict(), "student": student_id}) + "\n")
+        record(result, student_id, file, solution)
     return failed
+
+
+def record(result: Result, student_id: str, file: Path | None, solution: str = "") -> None:
+    """Add a result to a file, if there is one.
+
+    Args:
+        solution: the file with the function; empty if the result is not that of a function.
+    """
+    if file is not None:
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({**result._asdict(), "student": student_id, "file": solution}) + "\n")
 
 
 @contextmanager

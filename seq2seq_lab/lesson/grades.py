@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import seq2seq_lab
 from seq2seq_lab.errors import UserError, print_visible, require
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.lesson.checks import RUNS, properties_of
+from seq2seq_lab.lesson.checks import SOLVES, properties_of
 from seq2seq_lab.lesson.properties import Result, name_of
 
 SUFFIXES = (".ipynb", ".py")
@@ -125,23 +125,27 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
             return Graded(name, "", end, 0.0, [Result(*one, end) for one in wanted])
         files = sorted(str(one.relative_to(copy)) for one in copy.rglob("*") if is_submitted(one, copy))
         start = time.monotonic()
-        end = run_limited([f"./{file}" for file in files] + ["--results", str(lines)], copy, limit)
+        given = ["--exercises", ",".join(dict.fromkeys(exercise for exercise, _ in wanted))]
+        arguments = [*(f"./{file}" for file in files), *given, "--results", str(lines)]
+        end = run_limited(arguments, copy, limit)
         seconds = time.monotonic() - start
         try:
-            found, failed, student = read_results(lines)
+            read = read_results(lines, len(files) > 1)
         except (ValueError, KeyError, TypeError):
-            found, failed, student, end = {}, [], "", "the submission has changed its results"
-    seen = {exercise for exercise, _ in found}
+            read, end = Read({}, [], "", ""), "the submission has changed its results"
+    seen = {exercise for exercise, _ in read.problems}
     results = []
     for exercise, property_name in wanted:
         if exercise in seen:
             missing = end or "the process ended before this property"
         else:
-            missing = end or f"no file defines {exercise}, or the process ended before its checks"
-            if failed:
-                missing += f"; files that did not run to their end: {'; '.join(failed)}"
-        results.append(Result(exercise, property_name, found.get((exercise, property_name), missing)))
-    return Graded(name, student, end, seconds, results)
+            missing = end or read.unsolved
+            missing = missing or f"no file defines {exercise}, or the process ended before its checks"
+            if read.failed:
+                missing += f"; files that did not run to their end: {'; '.join(read.failed)}"
+        problem = read.problems.get((exercise, property_name), missing)
+        results.append(Result(exercise, property_name, problem))
+    return Graded(name, read.student, end, seconds, results)
 
 
 def copy_submission(path: Path, folder: Path) -> None:
@@ -159,25 +163,45 @@ def is_submitted(path: Path, folder: Path) -> bool:
     return not hidden and path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def read_results(path: Path) -> tuple[dict[tuple[str, str], str], list[str], str]:
-    """Return the problem of each (exercise, property), those of the files that failed, and the ID of the student.
+class Read(NamedTuple):
+    """What `lesson check` has written.
+
+    Attributes:
+        problems: by (exercise, property), with the name of the file if the submission has several files.
+        failed: the problems of the files that did not run to their end.
+        unsolved: why no exercise is solved; empty if one is.
+        student: the first ID of a student in the files.
+    """
+
+    problems: dict[tuple[str, str], str]
+    failed: list[str]
+    unsolved: str
+    student: str
+
+
+def read_results(path: Path, several: bool) -> Read:
+    """Return the content of a file of results.
 
     Raises:
-        ValueError, KeyError, TypeError: the lines are not those of `checks.report`.
+        ValueError, KeyError, TypeError: the lines are not those of `checks.record`.
     """
     if not path.is_file():
-        return {}, [], ""
+        return Read({}, [], "", "")
     complete = path.read_text("utf-8").split("\n")[:-1]  # the process may have ended within a line
     records = [json.loads(line) for line in complete]
-    found: dict[tuple[str, str], str] = {}
-    failed = []
+    problems: dict[tuple[str, str], str] = {}
+    failed, unsolved = [], ""
     for one in records:
         exercise, name, problem = (str(one[key]) for key in Result._fields)
-        if name == RUNS:
-            failed.append(problem)
+        if exercise:
+            shown = f"{one['file']}: {problem}" if several and problem else problem
+            problems.setdefault((exercise, name), shown)
+        elif name == SOLVES:
+            unsolved = problem
         else:
-            found.setdefault((exercise, name), problem)
-    return found, failed, str(records[-1]["student"]) if records else ""
+            failed.append(problem)
+    students = (str(one["student"]) for one in records if one["student"])
+    return Read(problems, failed, unsolved, next(students, ""))
 
 
 def run_limited(arguments: Sequence[str], folder: Path, limit: float) -> str:

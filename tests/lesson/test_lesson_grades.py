@@ -151,6 +151,37 @@ def test_an_exercise_without_a_solution_names_all_files_that_failed(tmp_path: Pa
     assert "beam.py: ModuleNotFoundError in line 1: No module named 'missing'" in said
 
 
+def test_a_notebook_that_is_not_filled_does_not_count_beside_a_solution(tmp_path: Path) -> None:
+    folder, output = tmp_path / "submissions", tmp_path / "graded"
+    assert status_of("start", "4", "--student", "ida", "--output", folder / "ida") == 0
+    (folder / "ida" / "mine.py").write_text(WRONG)
+    options = ("--exercises", "4", "--time-limit", LIMIT, "--output", output)
+    assert status_of("grade", folder, *options) == 0
+    assert json.loads((output / "points.json").read_text())["ida"]["student"] == "ida"
+    outputs = results_of(output / "ida")
+    assert len([one for one in outputs if one == "passed"]) == COUNT - 3
+    assert all(one.startswith("mine.py: ") for one in outputs if one != "passed")
+
+
+def test_only_the_exercises_that_are_graded_are_run(tmp_path: Path) -> None:
+    folder, output = tmp_path / "submissions", tmp_path / "graded"
+    folder.mkdir()
+    (folder / "jan.py").write_text(RIGHT + "\ndef masked_softmax(s, m):\n    import os\n    os._exit(3)\n")
+    (folder / "fritz.py").write_text("def maskedsoftmax(s, m):\n    pass\n")
+    options = ("--exercises", "1", "--time-limit", LIMIT)
+    assert status_of("grade", folder, "--exercises", "4", "--time-limit", LIMIT, "--output", output) == 0
+    assert set(results_of(output / "jan")) == {"passed"}
+    assert status_of("grade", folder, *options, "--output", tmp_path / "first") == 0
+    (said,) = set(results_of(tmp_path / "first" / "fritz"))
+    assert "Did you mean 'masked_softmax'?" in said
+
+
+def results_of(folder: Path) -> list[str]:
+    """Return the outputs of a submission's tests."""
+    tests = json.loads((folder / "results.json").read_text())["tests"]
+    return [test["output"] for test in tests]
+
+
 def _command(path: Path) -> bytes:
     try:
         return path.read_bytes()
