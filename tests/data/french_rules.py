@@ -101,6 +101,12 @@ for _name in ["CITIES", "MANNER", "PAST_TIMES", "PRESENT_TIMES", "DAYS", "NEARBY
 FREQUENCY = {row[0]: row[1] for row in SECTIONS["FREQUENCY"]}
 LAST = {row[0]: row[1:] for row in SECTIONS["LAST"]}
 UNITS = {*NOUNS, *FIXED, "as soon as"}
+ADJECTIVES = BEFORE | AFTER
+BEFORE_NOUNS = {*DETERMINERS, *PLURALS}
+AFTER_DETERMINERS = {*NOUNS, *ADJECTIVES}
+SUPPORTS = ("do", "does", "did", "was", "were")
+HEADS = {*NOUNS, *NAMES}
+OF_VERBS = {*VERBS, *FREQUENCY, *SUPPORTS, "not", "born"}
 
 Slot = tuple[int, str]
 French = list[tuple[Slot, str]]
@@ -140,12 +146,7 @@ class Translator:
 
     def starts_noun(self, ahead: int = 0) -> bool:
         word, after = self.next(ahead), self.next(ahead + 1)
-        adjectives = {*BEFORE, *AFTER}
-        return word in NAMES or (
-            word in {*DETERMINERS, *PLURALS}
-            and after in {*NOUNS, *adjectives}
-            and not (word == "her" and after not in {*NOUNS, *adjectives})
-        )
+        return word in NAMES or (word in BEFORE_NOUNS and after in AFTER_DETERMINERS)
 
     def noun_phrase(self, negated: bool = False) -> French:
         if self.next() in NAMES:
@@ -164,7 +165,7 @@ class Translator:
             determiner = "de/d'"
         out, late = self.take(determiner), []
         for adjective in adjectives:
-            form = (BEFORE | AFTER)[adjective][2 * number + gender]
+            form = ADJECTIVES[adjective][2 * number + gender]
             (out if adjective in BEFORE else late).extend(self.take(form))
         out += self.take(french, "noun")
         self.noun = Noun(3 if number else 1, gender)
@@ -183,7 +184,7 @@ class Translator:
         if self.relative and self.had_verb:
             self.subject, self.relative = self.outer, False
         support = negation = adverb = None
-        if self.next() in ("do", "does", "did", "was", "were"):
+        if self.next() in SUPPORTS:
             support, self.at = self.at, self.at + 1
         if self.next() == "not":
             negation, self.at = self.at, self.at + 1
@@ -211,7 +212,7 @@ class Translator:
         if section in ("TELLING", "GIVING"):
             receiver: French = []
             if not clitic:
-                head = next(i for i in range(self.at, len(self.units)) if self.units[i] in {*NOUNS, *NAMES})
+                head = next(i for i in range(self.at, len(self.units)) if self.units[i] in HEADS)
                 receiver = [((head, "to"), "à"), *self.of_chain()]
             objects = self.of_chain(negation is not None) + receiver
         elif self.next() == "across":
@@ -238,9 +239,9 @@ class Translator:
         return out + (adverb or []) + participle + objects
 
     def question(self) -> Iterator[French]:
-        if self.next() in ("where", "when", "why") and self.next(1) in ("do", "does", "did", "was", "were"):
+        if self.next() in ("where", "when", "why") and self.next(1) in SUPPORTS:
             yield self.take({"where": "où", "when": "quand", "why": "pourquoi"}[self.next()])
-        if self.next() in ("do", "does", "did", "was", "were"):
+        if self.next() in SUPPORTS:
             self.tense = "present" if self.next() in ("do", "does") else "past"
             yield self.take("est-ce que/qu'")
 
@@ -271,7 +272,7 @@ class Translator:
             return self.take(french)
         if self.starts_noun():
             return self.subject_phrase() if self.subject is None else self.noun_phrase()
-        if word in {*VERBS, *FREQUENCY, "do", "does", "did", "was", "were", "not", "born"}:
+        if word in OF_VERBS:
             return self.verb()
         if word in CONNECTORS or word in (".", "?"):
             self.subject, self.relative = None, False

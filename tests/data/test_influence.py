@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import french_rules as rules
 import numpy as np
@@ -42,25 +42,40 @@ def select(text: ParallelText, each: int) -> list[int]:
 # The rules of the test
 
 
-def expected_change(words: Sequence[str], other: Sequence[str]) -> tuple[tuple[int, ...], set[int]]:
+class Translation(NamedTuple):
+    """An English sentence in units, and its translation before and after its spelling."""
+
+    units: list[str]
+    slots: rules.French
+    spelled: list[tuple[set[rules.Slot], str]]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple([form for _, form in self.spelled])
+
+
+def translated(words: Sequence[str]) -> Translation:
+    units = rules.units(list(words))
+    slots = rules.Translator(units).translate()
+    return Translation(units, slots, rules.spell(slots))
+
+
+def expected_change(first: Translation, second: Translation) -> tuple[tuple[int, ...], set[int]]:
     """Return the positions of the replaced English words and of the changed French ones."""
-    first, second = rules.units(list(words)), rules.units(list(other))
-    assert len(first) == len(second)
     replaced: list[int] = []
     start = 0
-    for unit, another in zip(first, second, strict=True):
+    for unit, another in zip(first.units, second.units, strict=True):
         forms, others = unit.split(), another.split()
         if forms != others and {unit, another} != {"a", "an"}:
             assert not replaced
             same = len(forms) == len(others)
             replaced = [start + i for i, form in enumerate(forms) if not same or form != others[i]]
         start += len(forms)
-    moved = shifts(rules.Translator(first).translate(), rules.Translator(second).translate())
-    written = {moved.get(slot, slot): form for slots, form in rules.translate(list(other)) for slot in slots}
-    translation = rules.translate(list(words))
+    moved = shifts(first.slots, second.slots)
+    written = {moved.get(slot, slot): form for slots, form in second.spelled for slot in slots}
     changed = {
         position
-        for position, (slots, form) in enumerate(translation)
+        for position, (slots, form) in enumerate(first.spelled)
         if any(written.get(slot) != form for slot in slots)
     }
     return tuple(replaced), changed
@@ -98,14 +113,14 @@ def same_section(word: str) -> list[str]:
 def check(influence: Influence) -> int:
     """Check the influence in one sentence, and return the number of its counterfactuals."""
     words = influence.gold.source_words
-    assert tuple(form for _, form in rules.translate(list(words))) == influence.gold.target_words
+    translation = translated(words)
+    assert translation.words == influence.gold.target_words
     matrix = np.zeros_like(influence.influence_TS)
     known = np.zeros_like(influence.known_S)
     for counterfactual in influence.counterfactuals:
-        other = counterfactual.gold.source_words
-        forms = [form for _, form in rules.translate(list(other))]
-        assert tuple(forms) == counterfactual.gold.target_words
-        replaced, changed = expected_change(words, other)
+        other = translated(counterfactual.gold.source_words)
+        assert other.words == counterfactual.gold.target_words
+        replaced, changed = expected_change(translation, other)
         assert (counterfactual.replaced, counterfactual.changed) == (replaced, changed), counterfactual.source
         known[list(replaced)] = True
         matrix[np.ix_(sorted(changed), replaced)] = True
@@ -140,8 +155,8 @@ def test_the_influence_is_that_of_independent_rules() -> None:
 
 
 @pytest.mark.slow
-def test_the_influence_in_200_sentences_of_every_phenomenon_is_that_of_independent_rules() -> None:
-    check_sentences(grammar(test=12_000), "test", 200)
+def test_the_influence_in_60_sentences_of_every_phenomenon_is_that_of_independent_rules() -> None:
+    check_sentences(grammar(test=4500), "test", 60)
 
 
 @pytest.mark.slow
@@ -154,6 +169,10 @@ def test_the_influence_in_long_and_in_compositional_sentences_is_that_of_indepen
 # Examples
 
 
+# Of a search with few draws; every seed finds the sentence.
+SEEDS = {"he prepared the apple that she ate.": 58}
+
+
 class OtherSentence(Exception):
     pass
 
@@ -164,7 +183,7 @@ class Seeking(random.Random):
     def __init__(self, sentence: str) -> None:
         super().__init__(1)
         self.wanted = set(sentence.rstrip(".?").split()) | {"a/an"}
-        self.plain = random.Random(1)
+        self.plain = random.Random(SEEDS.get(sentence, 1))
 
     def random(self) -> float:
         return self.plain.random()
@@ -244,9 +263,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize(
-    "sentence", [pytest.param(each, marks=pytest.mark.slow if "that" in each else ()) for each in EXAMPLES]
-)
+@pytest.mark.parametrize("sentence", EXAMPLES)
 def test_chains_of_agreement(sentence: str) -> None:
     reference, expected = EXAMPLES[sentence]
     influence = influence_of(sentence)
