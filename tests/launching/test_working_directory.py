@@ -1,12 +1,15 @@
 """`hydra.job.chdir=true`: input paths are those of the directory in which the command was started."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import yaml  # type: ignore[import-untyped]
 from hydra.core.hydra_config import HydraConfig
@@ -15,6 +18,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose, composer
 from seq2seq_lab.config.input_paths import make_absolute
+from seq2seq_lab.runtime import console
 
 METRIC = """
 import pathlib
@@ -64,22 +68,34 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(start: Path, *arguments: str, **variables: str) -> str:
-    """Run a command in `start` and return its output."""
-    environment = {**os.environ, "SEQ2SEQ_LAB_CACHE": "cache", "COLUMNS": "300", **variables}
-    command = [sys.executable, "-m", "seq2seq_lab", *arguments]
-    ended = subprocess.run(command, cwd=start, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    return ended.stdout
+def run(start: Path, *arguments: str) -> str:
+    """Run a command in `start`, in this process, and return its output."""
+    console.console.cache_clear()  # it writes to the standard output of its first use
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as output:
+        patch.chdir(start)
+        patch.setenv("SEQ2SEQ_LAB_CACHE", "cache")
+        status = command_line.run(*arguments)
+        assert Path.cwd() == start
+    assert status == 0, output.getvalue()
+    return output.getvalue()
 
 
 @pytest.fixture(scope="module")
 def first(start: Path) -> str:
-    """The output of a run with files, word vectors, a cache folder and a custom component, below `start`."""
+    """The output of a run with files, word vectors, a cache folder and a custom component, below `start`.
+
+    Its process is its own, as that of a user is.
+    """
     files = [f"dataset.{name}=data/{name}.tsv" for name in ("train", "validation", "test")]
     vectors = ["embedding.source.path=words.vec"]
     settings = ["dataset=parallel", *files, *vectors, "cache_dir=my_cache", "metric=known"]
-    return run(start, "--config-dir", "mine", *settings, *TINY, "hydra.run.dir=first")
+    command = [sys.executable, "-m", "seq2seq_lab", "--config-dir", "mine", *settings, *TINY]
+    environment = {**os.environ, "SEQ2SEQ_LAB_CACHE": "cache", "COLUMNS": "300"}
+    ended = subprocess.run(
+        [*command, "hydra.run.dir=first"], cwd=start, env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    return ended.stdout
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -131,11 +147,12 @@ def test_the_same_command_resumes_a_run_of_relative_paths(start: Path) -> None:
 def test_the_jobs_of_a_study_read_the_files_of_the_first_directory(
     start: Path, first: str, launcher: str
 ) -> None:
-    line = ["-m", f"study.name={launcher}", f"hydra/launcher={launcher}", "seed=1,2", "init_from=first"]
+    seeds = {"basic": "1,2", "local": "1"}[launcher]  # of `local`, each job has a process
+    line = ["-m", f"study.name={launcher}", f"hydra/launcher={launcher}", f"seed={seeds}", "init_from=first"]
     line += ["dataset=parallel", "dataset.hub=hub", *TINY]
     run(start, *line)
     results = sorted((start / "sweeps" / launcher).glob("*/result.json"))
-    assert [result(path.parent)["status"] for path in results] == ["finished", "finished"]
+    assert [result(path.parent)["status"] for path in results] == ["finished" for _ in seeds.split(",")]
     if launcher == "basic":
         times = [path.stat().st_mtime_ns for path in results]
         run(start, *line)  # the same jobs, which have finished
