@@ -40,7 +40,7 @@ def test_a_folder_of_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[s
     codes = {
         "right": RIGHT,
         "wrong": WRONG,
-        "loop": after_properties(2, "while True: pass"),
+        "loop": after_properties(2, "while True: time.sleep(1)"),
         "exits": "import sys\nsys.exit(0)\n",
         "exits_in_the_function": after_properties(2, "sys.exit(0)"),
         "ends_its_process": after_properties(2, "os._exit(0)"),
