@@ -50,7 +50,12 @@ log = logging.getLogger(__name__)
 
 
 def load_config(path: Path) -> DictConfig:
-    """Return a recorded configuration in the form of this version, after a check of its form only.
+    """Return a recorded configuration; see `load_plain`."""
+    return OmegaConf.create(load_plain(path))
+
+
+def load_plain(path: Path) -> dict[str, Any]:
+    """Return the values of a recorded configuration in the form of this version, after a check of its form only.
 
     Raises:
         UserError: the file is not YAML, too large or too deep, or contains an alias, a reference or a resolver.
@@ -61,7 +66,7 @@ def load_config(path: Path) -> DictConfig:
             problem = f"contains {found}, which no run records"
         elif isinstance(node := OmegaConf.create(text.decode()), DictConfig):
             plain: Any = OmegaConf.to_container(node)
-            return OmegaConf.create(upgraded(plain))
+            return upgraded(plain)
         else:
             problem = "has no keys and values"
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a number of thousands of digits

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, computing_lines
@@ -177,5 +175,4 @@ def computed_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     if not path.is_file() or find_damage(folder, "run", path.name):
         return {}
-    config: Any = OmegaConf.to_container(foreign.load_config(path))
-    return {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    return {key: value for key, value in foreign.load_plain(path).items() if key not in NOT_COMPUTED}

@@ -225,7 +225,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         UserError: the folder contains another configuration.
     """
     path = folder / "config.yaml"
-    existing: Any = OmegaConf.to_container(foreign.load_config(path)) if path.exists() else config
+    existing = foreign.load_plain(path) if path.exists() else config
     if computed_settings(existing) != computed_settings(config):
         raise UserError(
             f"{folder} already contains a run with other settings. In a study, leave hydra.sweep.subdir unchanged, or give "

@@ -175,6 +175,9 @@ class Declaration:
         return "–" if value is None else f"{value:{self.format}}"
 
 
+HINTS = get_type_hints(Declaration)
+
+
 @dataclass(frozen=True)
 class GroupingDeclaration:
     """The record of a grouping in `result.json`."""
@@ -285,11 +288,10 @@ def _check_number(key: str, value: object) -> None:
 
 def _read_declaration(entry: Any) -> Declaration:
     """Return a declaration in `result.json`; see `Declarations.read`."""
-    hints = get_type_hints(Declaration)
     values = entry if isinstance(entry, Mapping) else {}
     optional = {"quiet_value", "is_loss"}
-    for key in sorted(values.keys() | (hints.keys() - optional)):
-        right = key in hints and key in values and fits(values[key], hints[key])
+    for key in sorted(values.keys() | (HINTS.keys() - optional)):
+        right = key in HINTS and key in values and fits(values[key], HINTS[key])
         if not right or (key == "format" and not FORMAT.fullmatch(values[key])):
             raise UserError(
                 f"result.json is damaged: {key}={values.get(key)!r:.80} is not a part of the declaration of a metric."

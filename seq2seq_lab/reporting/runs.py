@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
-
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
@@ -352,7 +350,7 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     Raises:
         UserError: an entry by which runs are grouped is missing or malformed.
     """
-    config: Any = OmegaConf.to_container(foreign.load_config(folder / "config.yaml"))
+    config = foreign.load_plain(folder / "config.yaml")
     record = read_run_json(folder)
     record["choices"] = upgraded_choices(record.get("choices", {}))
     recorded.check_config(config, record["choices"])
