@@ -15,7 +15,7 @@ from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import NO_SOURCE
-from seq2seq_lab.models.parts import KINDS
+from seq2seq_lab.models.parts import KINDS, build_decoder
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import log_softmax
@@ -143,11 +143,7 @@ def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
     check_tables(config, joint=True)
     check_no_source(config)
     table = build_embedding(target, vocabulary, sizes.embedding_size)
-    decoder: Decoder = part("decoder", config.decoder, KINDS)(
-        input_size=sizes.embedding_size,
-        encoder=NO_SOURCE,
-        attention=part("attention", config.attention, KINDS),
-    )
+    decoder = build_decoder(config.decoder, config.attention, sizes.embedding_size, NO_SOURCE)
     readout: Readout = part("readout", config.readout, KINDS)(
         feature_size=decoder.feature_size,
         vocabulary_size=vocabulary,

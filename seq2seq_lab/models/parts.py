@@ -1,9 +1,12 @@
 """The slots of a model."""
 
-from seq2seq_lab.config.slots import Kind
+from typing import Any
+
+from seq2seq_lab.config.slots import Kind, part
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import BaseAttention
-from seq2seq_lab.models.decoders.base import Decoder
-from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.decoders.base import Decoder, RecurrentDecoder
+from seq2seq_lab.models.encoders.base import Encoder, EncoderSizes
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
@@ -16,3 +19,31 @@ KINDS = {
     "readout": Kind(Readout, frozenset({"feature_size", "vocabulary_size", "table"})),
     "initialization": Kind(Initialization),
 }
+
+
+def build_decoder(
+    decoder: dict[str, Any] | None,
+    attention: dict[str, Any] | None,
+    input_size: int,
+    encoder: EncoderSizes,
+) -> Decoder:
+    """Return the decoder of a model.
+
+    Args:
+        decoder, attention: their configurations.
+        input_size: E, the size of an embedding.
+
+    Raises:
+        UserError: a setting is not allowed, or a custom decoder lacks an attribute.
+    """
+    built: Decoder = part("decoder", decoder, KINDS)(
+        input_size=input_size, encoder=encoder, attention=part("attention", attention, KINDS)
+    )
+    recurrent = ("attention", "bridge") if isinstance(built, RecurrentDecoder) else ()
+    for name in (*recurrent, "feature_size"):
+        if not hasattr(built, name):
+            raise UserError(
+                f"decoder={type(built).__name__}: its constructor does not set self.{name}. See "
+                f'"Decoder" in docs/extending.md.'
+            )
+    return built

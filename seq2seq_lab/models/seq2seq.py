@@ -13,7 +13,7 @@ from seq2seq_lab.models.dropout import EmbeddingDropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, TokenEncoder
 from seq2seq_lab.models.initialization import Initialization
-from seq2seq_lab.models.parts import KINDS
+from seq2seq_lab.models.parts import KINDS, build_decoder
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.readouts.base import check_source_types
 from seq2seq_lab.models.recurrent import RecurrentLayers
@@ -346,11 +346,7 @@ def build_seq2seq(
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
         raise UserError(NOT_ONE_NETWORK)  # before the bridge reports another error
     encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
-    decoder: Decoder = part("decoder", config.decoder, KINDS)(
-        input_size=sizes.embedding_size,
-        encoder=encoder.sizes,
-        attention=part("attention", config.attention, KINDS),
-    )
+    decoder = build_decoder(config.decoder, config.attention, sizes.embedding_size, encoder.sizes)
     decoder.check(encoder)
     if sizes.share_layers:
         decoder.layers = shared_layers(encoder, decoder)

@@ -17,9 +17,7 @@ from seq2seq_lab.config.slots import custom_components, named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations
-from seq2seq_lab.models.attention import BaseAttention
-from seq2seq_lab.models.attention.base import Attended
-from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.reporting.output_check import checked_outputs
 from seq2seq_lab.reporting.run_report import report_evaluations
 from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.runtime import console
@@ -38,8 +36,8 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
     The generator of random numbers and the attributes of the task do not change.
 
     Raises:
-        UserError: the code of the user raises an exception: names the component, the file and the line. Attention weights
-            or the scores of a readout are wrong, or a component gets no gradient: names the component.
+        UserError: the code of the user raises an exception: names the component, the file and the line. What an attention
+            function, a decoder or a readout returns is wrong, or a component gets no gradient: names the component.
     """
     if not (custom := custom_components(config)):
         return
@@ -130,53 +128,6 @@ def _setting_of(part: object, custom: Mapping[Path, Mapping[str, str]]) -> str |
     """Return the setting that names the class of a part, if it is in a file of `--config-dir`."""
     file = getattr(sys.modules[type(part).__module__], "__file__", None)
     return custom.get(Path(file or ""), {}).get(type(part).__name__)
-
-
-@contextlib.contextmanager
-def checked_outputs(model: nn.Module) -> Iterator[None]:
-    """Check what the attention functions and the readouts of a model return within the context.
-
-    Raises:
-        UserError: names the component and what it returned.
-    """
-    size = getattr(model, "vocabulary_size", None)  # None: a classifier
-
-    def check_weights(attention: nn.Module, _: Any, attended: Attended) -> None:
-        if attended.weights_NTS is not None and not attended.weights_NTS.isfinite().all():
-            raise UserError(
-                f"attention={type(attention).__name__}: the attention weights are not finite. Correct it, or the custom "
-                f"component whose values it reads."
-            )
-
-    def check_scores(readout: nn.Module, inputs: tuple[Any, ...], scores_NTV: Tensor) -> None:
-        name, (*rows, _) = f"readout={type(readout).__name__}", inputs[0].shape
-        shape = list(scores_NTV.shape)
-        expected = [*rows, shape[-1] if size is None else size]
-        if shape != expected:
-            raise UserError(
-                f"{name}: forward returned shape {shape}. Expected: {expected}, a score for each of the output types."
-            )
-        if not scores_NTV.isfinite().all():
-            raise UserError(
-                f"{name}: the scores are not finite. Correct it, or the custom component whose values it reads; for the "
-                f"logarithm of a probability of 0, use clamp_min before log."
-            )
-        sums_NT = scores_NTV.sum(-1, dtype=torch.float32)
-        if (scores_NTV >= 0).all() and torch.allclose(sums_NT, torch.ones_like(sums_NT), atol=1e-3):
-            raise UserError(
-                f"{name}: forward returned probabilities. Return logits, without softmax, or log-probabilities."
-            )
-
-    hooks = [
-        module.register_forward_hook(check_weights if isinstance(module, BaseAttention) else check_scores)
-        for module in model.modules()
-        if isinstance(module, BaseAttention | Readout)
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextlib.contextmanager

@@ -85,6 +85,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["attention=mine"],
         ["attention=window", "attention.components=3"],
         ["encoder=convolution", "decoder.cell=gru"],
+        ["decoder=minimal", "model.bridge=mean"],
         ["task=captions", "encoder=patches", "encoder.patch=8"],
         ["dataset=reversal"],
         ["task=classification", "dataset=parity"],

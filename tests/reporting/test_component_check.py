@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import command_line
 import pytest
@@ -18,9 +19,15 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import ComponentError, UserError
-from seq2seq_lab.models.attention import AdditiveAttention
+from seq2seq_lab.models.attention import AdditiveAttention, StatefulAttention
+from seq2seq_lab.models.attention.base import AttentionFactory, repeat_rows
+from seq2seq_lab.models.decoders.base import Decoder, RecurrentDecoder
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.parts import build_decoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.reporting.component_check import check_gradients, checked_outputs
+from seq2seq_lab.models.source import Source
+from seq2seq_lab.reporting.component_check import check_gradients
+from seq2seq_lab.reporting.output_check import checked_outputs
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import Precision
 from seq2seq_lab.tasks.base import StepInfo
@@ -273,6 +280,126 @@ def test_attention_weights_that_are_not_finite_are_refused() -> None:
     model.decoder.attention.__class__ = NotFinite
     with checked_outputs(model), pytest.raises(UserError, match=r"^attention=NotFinite: .*not finite"):
         model(batch, batch.target_BU)
+
+
+class Changed:
+    """A decoder whose results of `unroll` are changed."""
+
+    def __init__(self, change: Callable[[Any, Any, Any], object]) -> None:
+        self.change = change
+
+    def of(self, decoder: Decoder) -> type[Decoder]:
+        original, change = type(decoder), self.change
+
+        class Wrong(original):  # type: ignore[valid-type, misc]
+            def unroll(
+                self, embedded_BTE: Tensor, state: Any, source: Source, with_weights: bool = True
+            ) -> Any:
+                return change(*super().unroll(embedded_BTE, state, source, True))
+
+        return Wrong
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda features, state, weights: (features, state),
+            "unroll returned a value of type tuple.*Expected: the features",
+        ),
+        (lambda features, state, weights: (features[..., 1:], state, weights), r"as features.*\[B, T, F"),
+        (lambda features, state, weights: (features[:, None], state, weights), r"as features"),
+        (lambda features, state, weights: (features, state, None), r"of type NoneType as weights"),
+        (lambda features, state, weights: (features, state, weights[..., 1:]), r"as weights.*\[B, T, S\]"),
+        (
+            lambda features, state, weights: (features, (state,), weights),
+            "of type tuple as the next state.*select",
+        ),
+        (
+            lambda features, state, weights: (features.roll(1, 1), state, weights),
+            "differ from those of repeated",
+        ),
+    ],
+)
+def test_what_a_custom_decoder_returns_is_checked(
+    change: Callable[[Any, Any, Any], object], said: str
+) -> None:
+    model, batch = small_example()
+    model.decoder.__class__ = Changed(lambda *returned: returned).of(model.decoder)
+    with torch.no_grad(), checked_outputs(model.eval()):
+        model(batch, batch.target_BU)
+    model.decoder.__class__ = Changed(change).of(model.decoder)
+    with (
+        torch.no_grad(),
+        checked_outputs(model),
+        pytest.raises(UserError, match=rf"^decoder=Wrong: .*{said}"),
+    ):
+        model(batch, batch.target_BU)
+
+
+class Last(NamedTuple):
+    weights_NS: Tensor
+
+    def select(self, index_N: Tensor) -> "Last":
+        return Last(self.weights_NS[index_N])
+
+
+class Remembering(StatefulAttention):
+    """A dot product whose state has the last weights."""
+
+    def start(self, source: Source) -> Last:
+        return Last(source.encoder_outputs_BSM.new_zeros(source.encoder_outputs_BSM.shape[:2]))
+
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Last) -> Tensor:
+        keys_NSK = repeat_rows(keys_BSK, len(query_NQ))
+        return torch.bmm(keys_NSK[..., : self.query_size], query_NQ[..., None])[..., 0] - history.weights_NS
+
+    def advance(self, history: Last, weights_NS: Tensor) -> Last:
+        return Last(weights_NS)
+
+
+class InPlace(Remembering):
+    def advance(self, history: Last, weights_NS: Tensor) -> Last:
+        history.weights_NS.add_(weights_NS)
+        return history
+
+
+class FirstHypothesis(Remembering):
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Last) -> Tensor:
+        return super().score_step(query_NQ, keys_BSK, history).roll(int(len(query_NQ) > len(keys_BSK)), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [(Remembering, ""), (InPlace, "in place"), (FirstHypothesis, "repeat_rows")]
+)
+def test_the_states_and_the_rows_of_a_custom_attention_function_are_checked(
+    kind: type[StatefulAttention], said: str
+) -> None:
+    outputs_BSM = torch.randn(2, 4, 3)
+    source = Source.encoded(EncoderOutputs(outputs_BSM, (4, 2), None), lambda outputs_BSM: outputs_BSM)
+    attention = kind(query_size=3, encoder_output_size=3)
+    with torch.no_grad(), checked_outputs(attention):
+        calls = partial(attention, torch.randn(2, 2, 3), source, attention.initial_state(source))
+        if not said:
+            calls()
+            return
+        with pytest.raises(UserError, match=rf"^attention={kind.__name__}: .*{said}"):
+            calls()
+
+
+def test_a_decoder_without_an_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", __name__)
+    config = small_config()
+    with pytest.raises(UserError, match=r"^decoder=Unset: its constructor does not set self\.attention\."):
+        build_decoder({"_target_": f"{__name__}.Unset"}, config.attention, 4, EncoderSizes(4, 4, 1))
+
+
+class Unset(RecurrentDecoder):
+    def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
+        super().__init__()
+
+    def step(self, embedded_NE: Tensor, state: Any, source: Source, with_weights: bool = True) -> Any:
+        raise NotImplementedError
 
 
 def test_the_check_changes_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
