@@ -137,6 +137,7 @@ def load(
         if wanted is Precision.auto:
             wanted = Precision(record["test_precision"])
         weights = checkpoints.named(folder / CHECKPOINTS, checkpoint)
+        code = provenance.components(config)
         if not is_secondary_rank():
             provenance.warn_of_changed_components(folder, record, config)
         task.open(folder)
@@ -152,7 +153,16 @@ def load(
     checksums = tuple(map(checkpoints.checksum, weights))
     search = partial(build_changed_search, folder, config_dir, tuple(changes))
     opening = Opening(
-        (str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate, search, checksums, show
+        str(folder),
+        config_dir,
+        precision,
+        tuple(changes),
+        checkpoint,
+        evaluate,
+        search,
+        checksums,
+        code,
+        show,
     )
     return task.loaded(
         folder=folder,

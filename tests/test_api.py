@@ -470,6 +470,21 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
     assert again.predict(["John sleeps ."])[0].text == translation.text
 
 
+def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(tmp_path: Path) -> None:
+    folder = shutil.copytree(Path(__file__).parents[1] / "examples" / "own_components", tmp_path / "own")
+    settings = [*TINY, "tokenizer=chunks", "tokenizer.length=2", "trainer.fast_dev_run=true"]
+    run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=folder)
+    again = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    (expected,), (found,) = (
+        one.predict(["John sleeps ."]) for one in (run, seq2seq_lab.ensemble([run, again]))
+    )
+    assert found.text == expected.text
+    with (folder / "my_tokenizer.py").open("a") as file:
+        file.write("# changed\n")
+    with pytest.raises(UserError, match="different vocabularies"):
+        seq2seq_lab.ensemble([run, seq2seq_lab.load(tmp_path / "run", config_dir=folder)])
+
+
 def test_what_an_open_run_builds_later_may_be_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -497,7 +512,11 @@ def test_what_an_open_run_builds_later_may_be_ones_own(
     with (folder / "my_search.py").open("a") as file:
         file.write("# changed\n")
     (folder / "unrelated.py").touch()
-    seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    edited = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    stores = tmp_path / "run" / "states"
+    before = {*stores.iterdir()}
+    assert edited.neighbors("1 2 3", step=0, count=2).neighbors
+    assert len({*stores.iterdir()} - before) == 1  # states of the code before are not used
     said = f"{tmp_path / 'run'}: changed since the run started: custom components (my_search.py)."
     assert caplog.text.count(said) == 1
     (folder / "my_dataset.py").write_text("raise RuntimeError('the disk is not mounted')\n")

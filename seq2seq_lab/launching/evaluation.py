@@ -163,7 +163,7 @@ def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None
         "evaluation": {
             "run": str(run.folder),
             "checkpoint": opening.checkpoint,
-            "ensemble": [*opening.folders] if len(opening.folders) > 1 else [],
+            "ensemble": [one.folder for one in opening.members],
             "precision": opening.precision,
         },
         **origin,

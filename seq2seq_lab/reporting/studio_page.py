@@ -17,6 +17,7 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting.frame import as_json, packed, read
 from seq2seq_lab.reporting.runs import Run, read_finished
+from seq2seq_lab.tasks.loaded import Opening
 
 PAGE, STYLE, SCRIPT, SHARED = "studio.html", "studio.css", "studio.js", "shared.js"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -108,8 +109,12 @@ def about(name: str, run: Any) -> dict[str, Any]:
 
 
 def opening_code(run: Any) -> str:
-    """Return the Python expression that opens a run as it was opened; of an ensemble, all runs as the first one."""
-    opening = run.opening
+    """Return the Python expression that opens a run as it was opened; of an ensemble, each of its runs."""
+    loads = [*map(_loading_code, run.opening.each)]
+    return loads[0] if len(loads) == 1 else f"seq2seq_lab.ensemble([{', '.join(loads)}])"
+
+
+def _loading_code(opening: Opening) -> str:
     given = {
         "config_dir": None if opening.config_dir is None else str(opening.config_dir),
         "precision": opening.precision,
@@ -118,9 +123,8 @@ def opening_code(run: Any) -> str:
     }
     unset: dict[str, object] = {"config_dir": None, "precision": "fp32", "changes": [], "checkpoint": None}
     options = [f"{name}={value!r}" for name, value in given.items() if value != unset[name]]
-    folders = [DEMO if is_demo(Path(folder)) else folder for folder in opening.folders]
-    loads = [f"seq2seq_lab.load({', '.join([repr(folder), *options])})" for folder in folders]
-    return loads[0] if len(loads) == 1 else f"seq2seq_lab.ensemble([{', '.join(loads)}])"
+    folder = DEMO if is_demo(Path(opening.folder)) else opening.folder
+    return f"seq2seq_lab.load({', '.join([repr(folder), *options])})"
 
 
 def compared(run_a: Any, run_b: Any, sentence: str, traces: tuple[Traced, Traced]) -> dict[str, Any]:

@@ -77,14 +77,15 @@ class Opening:
     """How a run was opened; see `seq2seq_lab.load`.
 
     Attributes:
-        folders: those of the runs of an ensemble; of one run, its own.
+        code: the SHA-256 of the files of custom components that were imported, by path; empty without them.
         evaluate: scores the run, see `Loaded.evaluate`.
         checksums: the SHA-256 of the weights of each checkpoint.
         search: returns the search of the run with changed settings, and all its settings, as in `conf/search/`.
         show: returns the page of the run, see `Loaded.show`.
+        members: how the runs of an ensemble were opened; empty for one run.
     """
 
-    folders: tuple[str, ...]
+    folder: str
     config_dir: Path | str | None
     precision: str
     changes: tuple[str, ...]
@@ -92,7 +93,14 @@ class Opening:
     evaluate: Callable[..., dict[str, Any]]
     search: Callable[[tuple[str, ...]], tuple[Search, dict[str, Any]]]
     checksums: tuple[str, ...]
+    code: Mapping[str, str]
     show: Callable[..., Any]
+    members: tuple["Opening", ...] = ()
+
+    @property
+    def each(self) -> tuple["Opening", ...]:
+        """How each run was opened: those of an ensemble, or the one."""
+        return self.members or (self,)
 
 
 @dataclass(frozen=True, repr=False)

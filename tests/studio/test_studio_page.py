@@ -78,9 +78,10 @@ def test_the_code_of_a_run_opens_it_as_it_was_opened(monkeypatch: pytest.MonkeyP
     eval(studio_page.about("a", run)["code"])
     opening = replace(run.opening, config_dir=Path("my 'own'"), precision="bf16", checkpoint="last:2")
     eval(studio_page.opening_code(replace(run, opening=replace(opening, changes=("search=beam",)))))
-    eval(studio_page.opening_code(replace(run, opening=replace(run.opening, folders=("a", "b")))))
+    members = (replace(opening, folder="a", changes=("search=beam",)), replace(run.opening, folder="b"))
+    eval(studio_page.opening_code(replace(run, opening=replace(run.opening, members=members))))
     own = {"config_dir": "my 'own'", "precision": "bf16", "checkpoint": "last:2", "changes": ["search=beam"]}
-    assert calls == [("demo", {}), ("demo", own), ("a", {}), ("b", {}), [None, None]]
+    assert calls == [("demo", {}), ("demo", own), ("a", own), ("b", {}), [None, None]]
 
 
 def test_a_saved_page_has_the_numbers_of_the_methods_and_needs_nothing_else() -> None:

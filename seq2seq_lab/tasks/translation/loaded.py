@@ -443,7 +443,7 @@ def ensemble(runs: Iterable[LoadedTranslation]) -> LoadedTranslation:
         raise UserError("ensemble: no runs. Give one or more, as returned by `load`.")
     first, *others = opened
     for other in others:
-        if _vocabulary(other.tokenizers) != _vocabulary(first.tokenizers):
+        if _vocabulary(other) != _vocabulary(first):
             raise UserError(
                 f"{other.folder} and {first.folder} have different vocabularies, and an ensemble needs the same. Train "
                 f"its runs on the same data with the same tokenizer, for example seed=1,2,3."
@@ -453,14 +453,21 @@ def ensemble(runs: Iterable[LoadedTranslation]) -> LoadedTranslation:
         members += run.model.members if isinstance(run.model, Ensemble) else [run.model]
     model = Ensemble(members).to(first.device).eval()
     names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in opened)
-    folders = tuple(folder for run in opened for folder in run.opening.folders)
-    return replace(first, model=model, checkpoint=names, opening=replace(first.opening, folders=folders))
+    checksums = tuple(checksum for run in opened for checksum in run.opening.checksums)
+    openings = tuple(one for run in opened for one in run.opening.each)
+    opening = replace(first.opening, checksums=checksums, members=openings if len(openings) > 1 else ())
+    return replace(first, model=model, checkpoint=names, opening=opening)
 
 
-def _vocabulary(pair: TokenizerPair) -> list[object]:
-    return [
-        (type(side), side.options(), side.tokens(range(side.size))) for side in (pair.source, pair.target)
-    ]
+def _vocabulary(run: LoadedTranslation) -> list[object]:
+    """Return what two runs with the same vocabularies have in common."""
+    found: list[object] = []
+    for side in (run.tokenizers.source, run.tokenizers.target):
+        # Each `load` imports custom files again, so their classes are compared by name and file.
+        module, name = type(side).__module__, type(side).__qualname__
+        code = run.opening.each[0].code.get(f"{module.replace('.', '/')}.py")
+        found.append((module, name, code, side.options(), side.tokens(range(side.size))))
+    return found
 
 
 def _empty(sentence: str) -> Translation:

@@ -33,7 +33,7 @@ def training_states(run: Any, kind: StateKind, limit: int) -> Store:
     """Return the states of a run on its training data, which are computed and stored at the first call.
 
     The files are in `states` in the run folder, for the run of the package in the cache. The name of their folder follows
-    from the checksums of the checkpoints and of the data.
+    from the checksums of the checkpoints, of the data and of the files of custom components.
 
     Args:
         run: a `LoadedTranslation`.
@@ -44,6 +44,8 @@ def training_states(run: Any, kind: StateKind, limit: int) -> Store:
     """
     fingerprint = str(foreign.read_opened_record(run.folder)["data"]["fingerprint"])
     followed = [VERSION, kind, limit, fingerprint, run.opening.checksums, run.precision.value]
+    if codes := [one.code for one in run.opening.each if one.code]:
+        followed.append(codes)
     name = hashlib.sha256(json.dumps(followed).encode()).hexdigest()[:16]
     folder = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "states" / f"{kind}-{name}"
     if not folder.is_dir():
