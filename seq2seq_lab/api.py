@@ -117,6 +117,8 @@ def load(
     """
     require_list("load", "changes", changes, "changes", split=True)
     folder = named_folder(folder)
+    if config_dir is not None:
+        config_dir = Path(config_dir).absolute()  # it is read again after a change of the current folder
     if folder.parent.name == CHECKPOINTS and (folder.parents[1] / "run.json").is_file():
         raise UserError(
             f"{folder} is a checkpoint. Open its run with this checkpoint: seq2seq_lab.load({str(folder.parents[1])!r}, "

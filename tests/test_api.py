@@ -470,11 +470,16 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
     assert again.predict(["John sleeps ."])[0].text == translation.text
 
 
-def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(tmp_path: Path) -> None:
+def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = shutil.copytree(Path(__file__).parents[1] / "examples" / "own_components", tmp_path / "own")
     settings = [*TINY, "tokenizer=chunks", "tokenizer.length=2", "trainer.fast_dev_run=true"]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=folder)
-    again = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
+    monkeypatch.chdir(tmp_path)
+    again = seq2seq_lab.load(tmp_path / "run", config_dir="own")
+    monkeypatch.undo()
+    assert again.trace("John sleeps .").best.text == again.predict(["John sleeps ."])[0].text
     (expected,), (found,) = (
         one.predict(["John sleeps ."]) for one in (run, seq2seq_lab.ensemble([run, again]))
     )
