@@ -1,4 +1,4 @@
-"""A custom decoder with a recurrent cell of its own."""
+"""A custom decoder with its own recurrent cell."""
 
 import torch
 from torch import Tensor, nn

@@ -17,7 +17,7 @@ from seq2seq_lab.models.source import Source
 
 HYPOTHESES = 2  # per sentence, as in beam search
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-3}  # of values that are computed in two ways
-HALF_TOLERANCE = 5e-2  # of those in bfloat16 or float16
+HALF_TOLERANCE = 5e-2  # in bfloat16 and float16
 
 
 @contextlib.contextmanager
