@@ -139,8 +139,8 @@ def grade_submission(name: str, path: Path, wanted: Sequence[tuple[str, str]], l
         if exercise in seen:
             missing = end or "the process ended before this property"
         else:
-            missing = end or read.unsolved
-            missing = missing or f"no file defines {exercise}, or the process ended before its checks"
+            missing = f"no file defines {exercise}, or the process ended before its checks"
+            missing = end or read.unsolved or missing
             if read.failed:
                 missing += f"; files that did not run to their end: {'; '.join(read.failed)}"
         problem = read.problems.get((exercise, property_name), missing)
