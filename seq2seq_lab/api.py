@@ -118,7 +118,7 @@ def load(
     require_list("load", "changes", changes, "changes", split=True)
     folder = named_folder(folder)
     if config_dir is not None:
-        config_dir = Path(config_dir).absolute()  # it is read again after a change of the current folder
+        config_dir = Path(config_dir).absolute()
     if folder.parent.name == CHECKPOINTS and (folder.parents[1] / "run.json").is_file():
         raise UserError(
             f"{folder} is a checkpoint. Open its run with this checkpoint: seq2seq_lab.load({str(folder.parents[1])!r}, "
@@ -153,21 +153,14 @@ def load(
     compute = Compute(chosen_device, wanted)
     report_float32_lstm(model, compute)
     checksums = tuple(map(checkpoints.checksum, weights))
-    search = partial(build_changed_search, folder, config_dir, tuple(changes))
+    absolute = folder.absolute()  # it is read again after a change of the current folder
+    changes = tuple(changes)
+    search = partial(build_changed_search, absolute, config_dir, changes)
     opening = Opening(
-        str(folder),
-        config_dir,
-        precision,
-        tuple(changes),
-        checkpoint,
-        evaluate,
-        search,
-        checksums,
-        code,
-        show,
+        str(folder), config_dir, precision, changes, checkpoint, evaluate, search, checksums, code, show
     )
     return task.loaded(
-        folder=folder,
+        folder=absolute,
         config=config,
         result=read_result(folder) or None,
         task=task,

@@ -283,7 +283,7 @@ def test_runs_are_listed_and_the_newest_is_named(
         copied = shutil.copytree(run.folder, folder)
         os.utime(Path(copied) / "run.json", (1000 - number, 1000 - number))
     os.utime("outputs/x/first/result.json")  # a run that ended last did not start last
-    assert seq2seq_lab.load("latest").folder == Path("sweeps/why/0a")
+    assert seq2seq_lab.load("latest").folder == tmp_path / "sweeps/why/0a"
     assert [entry.status for entry in api.runs(["latest"])] == ["finished"]
     assert len(api.runs()) == 3
     assert "outputs/x/first" in api.runs()._repr_html_()
@@ -477,8 +477,11 @@ def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(
     settings = [*TINY, "tokenizer=chunks", "tokenizer.length=2", "trainer.fast_dev_run=true"]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=folder)
     monkeypatch.chdir(tmp_path)
-    again = seq2seq_lab.load(tmp_path / "run", config_dir="own")
+    again = seq2seq_lab.load("run", config_dir="own")
     monkeypatch.undo()
+    assert repr(again).startswith("run: run, ")  # as given
+    assert again.evaluate(output=tmp_path / "scores")
+    assert json.loads((tmp_path / "scores" / "run.json").read_text())["evaluation"]["run"] == "run"
     assert again.trace("John sleeps .").best.text == again.predict(["John sleeps ."])[0].text
     (expected,), (found,) = (
         one.predict(["John sleeps ."]) for one in (run, seq2seq_lab.ensemble([run, again]))

@@ -104,7 +104,7 @@ def score(
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",
-        "run": str(run.folder),
+        "run": run.opening.folder,
         "checkpoint": run.checkpoint,
         "precision": run.precision.value,
         "search": run.config.search,
@@ -161,7 +161,7 @@ def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None
         "precision": record["precision"],
         "test_precision": run.precision.value,
         "evaluation": {
-            "run": str(run.folder),
+            "run": opening.folder,
             "checkpoint": opening.checkpoint,
             "ensemble": [one.folder for one in opening.members],
             "precision": opening.precision,

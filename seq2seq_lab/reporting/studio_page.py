@@ -102,7 +102,7 @@ def about(name: str, run: Any) -> dict[str, Any]:
     return {
         "name": name,
         "code": opening_code(run),
-        "facts": str(run).removeprefix(f"run: {run.folder}, "),
+        "facts": str(run).removeprefix(f"run: {run.opening.folder}, "),
         "reads": "Image" if run.reads == "files" else "Beginning" if run.reads_targets_only else "Sentence",
         "searches": None if run.config.search is None else SEARCHES,
     }

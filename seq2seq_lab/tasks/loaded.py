@@ -77,6 +77,7 @@ class Opening:
     """How a run was opened; see `seq2seq_lab.load`.
 
     Attributes:
+        folder: that of the run as it was given, for output and records; `Loaded.folder` is absolute.
         code: the SHA-256 of the files of custom components that were imported, by path; empty without them.
         evaluate: scores the run, see `Loaded.evaluate`.
         checksums: the SHA-256 of the weights of each checkpoint.
@@ -140,13 +141,13 @@ class Loaded(OneInput):
         return ", ".join(f"{name}: {text}" for name, text in self._facts())
 
     def _repr_html_(self) -> str:
-        return html_table(("run", str(self.folder)), self._facts()[1:])
+        return html_table(("run", self.opening.folder), self._facts()[1:])
 
     def _facts(self) -> list[tuple[str, str]]:
         """Return what identifies the run, and its primary metric on the validation and test set."""
         result = self.result or {}
         status = result.get("status", "not ended")
-        facts = [("run", str(self.folder)), ("task", self.task_name), ("status", str(status))]
+        facts = [("run", self.opening.folder), ("task", self.task_name), ("status", str(status))]
         metric = next(one for one in self.task.metrics if one.name == self.task.primary)
         for split in ("val", "test"):
             value = result.get(f"{split}/{metric.name}")

@@ -452,7 +452,7 @@ def ensemble(runs: Iterable[LoadedTranslation]) -> LoadedTranslation:
     for run in opened:
         members += run.model.members if isinstance(run.model, Ensemble) else [run.model]
     model = Ensemble(members).to(first.device).eval()
-    names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in opened)
+    names = " + ".join(f"{run.opening.folder}: {run.checkpoint}" for run in opened)
     checksums = tuple(checksum for run in opened for checksum in run.opening.checksums)
     openings = tuple(one for run in opened for one in run.opening.each)
     opening = replace(first.opening, checksums=checksums, members=openings if len(openings) > 1 else ())
