@@ -487,6 +487,12 @@ def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(
         one.predict(["John sleeps ."]) for one in (run, seq2seq_lab.ensemble([run, again]))
     )
     assert found.text == expected.text
+    with (folder / "my_encoder.py").open("a") as file:
+        file.write("# changed\n")
+    both = seq2seq_lab.ensemble([run, seq2seq_lab.load(tmp_path / "run", config_dir=folder)])
+    both.evaluate(output=tmp_path / "both")
+    before, now = json.loads((tmp_path / "both" / "run.json").read_text())["evaluation"]["components"]
+    assert {file for file in before if before[file] != now[file]} == {"my_encoder.py"}
     with (folder / "my_tokenizer.py").open("a") as file:
         file.write("# changed\n")
     with pytest.raises(UserError, match="different vocabularies"):

@@ -155,6 +155,7 @@ def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None
     settings = (word.partition("=") for word in opening.changes)
     changed = {group: choice for group, _, choice in settings if group in OPENED_GROUPS}
     record = read_record(run.folder)
+    codes = [dict(one.code) for one in opening.members]
     noted = {
         "format": RUN_FORMAT,
         "choices": {**record["choices"], **changed},
@@ -164,6 +165,7 @@ def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None
             "run": opening.folder,
             "checkpoint": opening.checkpoint,
             "ensemble": [one.folder for one in opening.members],
+            **({"components": codes} if any(codes) else {}),
             "precision": opening.precision,
         },
         **origin,
