@@ -202,7 +202,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     trainer = make_trainer(
         job, origin, task, data, model, report=report, evaluate=evaluators[0], stop=stop, compute=compute
     )
-    result = resume(trainer, origin, folder)
+    result = resume(trainer, origin, job)
     if result is None:
         if job.resume:
             record = compute.ranks.broadcast(partial(with_extension, folder, record, trainer))
@@ -292,12 +292,12 @@ def find_checkpoint(folder: Path) -> Path:
     return checkpoint.newest(folder)
 
 
-def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | None:
+def resume(trainer: Trainer, origin: Origin, job: Job) -> dict[str, Any] | None:
     """Load the checkpoint that a run starts from; return its result if it has finished and need not be trained longer."""
-    if origin.checkpoint is None:
+    if origin.checkpoint is None or origin.record is None:
         return None
-    trainer.load(origin.checkpoint)
-    result = read_finished_result(folder)
+    trainer.load(origin.checkpoint, provenance.changed_components(origin.record, job.config))
+    result = read_finished_result(job.folder)
     trainer.compute.ranks.barrier()  # all ranks have read checkpoint and result, which rank 0 may replace
     if result is not None and trainer.done:
         if trainer.state.step < trainer.total:

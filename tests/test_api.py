@@ -25,6 +25,7 @@ from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.config.run_folder import read_record, read_result
 from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
@@ -470,9 +471,7 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
     assert again.predict(["John sleeps ."])[0].text == translation.text
 
 
-def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_with_a_tokenizer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shutil.copytree(Path(__file__).parents[1] / "examples" / "own_components", tmp_path / "own")
     settings = [*TINY, "tokenizer=chunks", "tokenizer.length=2", "trainer.fast_dev_run=true"]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=folder)
@@ -497,6 +496,11 @@ def test_an_ensemble_of_runs_with_a_tokenizer_of_ones_own(
         file.write("# changed\n")
     with pytest.raises(UserError, match="different vocabularies"):
         seq2seq_lab.ensemble([run, seq2seq_lab.load(tmp_path / "run", config_dir=folder)])
+    said = (
+        r"the tokenizer was \w+ and is now \w+\. Changed .* \(my_encoder\.py, my_tokenizer\.py\)\. Restore it"
+    )
+    with extensions.using(folder), pytest.raises(UserError, match=said):
+        resume_run(tmp_path / "run", ["trainer.max_epochs=9"])
 
 
 def test_what_an_open_run_builds_later_may_be_ones_own(

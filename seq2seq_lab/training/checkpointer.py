@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,11 @@ class Checkpointer:
             )
             self._prune(state)
 
-    def load(self, path: Path) -> TrainState:
+    def load(self, path: Path, changed: Sequence[str] = ()) -> TrainState:
         """Load weights, optimizer and task from the newest valid checkpoint, and return the state of the training.
+
+        Args:
+            changed: further changes since the run started, for the error message.
 
         Raises:
             UserError: the checkpoint was written with another vocabulary, other data, other settings or another precision.
@@ -115,9 +118,10 @@ class Checkpointer:
         for what in dict.fromkeys((*self.identity, *before)):
             was, now = (values.get(what, "not set") for values in (before, self.identity))
             if was != now and what not in self.inputs and not may_change(what):
+                also = f" Changed since the run started: {'; '.join(changed)}." if changed else ""
                 raise UserError(
-                    f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
-                    f"a new run with init_from=RUN."
+                    f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}.{also} Restore it, or "
+                    f"start a new run with init_from=RUN."
                 )
         state = TrainState.restored(saved["train_state"])
         if "regular" not in saved["train_state"]:  # of an earlier version

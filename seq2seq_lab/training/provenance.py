@@ -151,13 +151,18 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 
 
 def warn_of_changed_components(folder: Path, record: Mapping[str, Any], config: Config) -> None:
-    """Log a warning if the custom components of an opened run are not those of its record.
+    """Log a warning if the custom components of an opened run are not those of its record; see `changed_components`."""
+    for what in changed_components(record, config):
+        log.warning("%s: changed since the run started: %s.", folder, what)
+
+
+def changed_components(record: Mapping[str, Any], config: Config) -> list[str]:
+    """Return how the custom components differ from those of a record, as in `differences`; empty if they are the same.
 
     Without the folder of the components, nothing is compared: a run can be opened without that of its data set.
     """
-    if now := components(config):
-        for what in _component_changes(record["components"], now).values():
-            log.warning("%s: changed since the run started: %s.", folder, what)
+    now = components(config)
+    return [*_component_changes(record["components"], now).values()] if now else []
 
 
 def require_equal(of_ranks: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> None:

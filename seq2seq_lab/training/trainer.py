@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -132,9 +132,9 @@ class Trainer:
         """Whether the training is complete."""
         return self.state.step >= self.total or self.state.out_of_patience(self.settings.patience)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, changed: Sequence[str] = ()) -> None:
         """Resume from the newest valid checkpoint; see `Checkpointer.load`."""
-        self.state = self.checkpoints.load(path)
+        self.state = self.checkpoints.load(path, changed)
 
     def fit(self) -> None:
         """Train from `self.state` until `max_epochs`, `max_steps` or `patience` ends the training.
