@@ -1,18 +1,20 @@
 """Checks what attention functions, decoders and readouts return, in a run with custom components."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.extensions import where
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import BaseAttention
 from seq2seq_lab.models.attention.base import Attended, AttentionState
-from seq2seq_lab.models.decoders.base import Decoder
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState
 from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.source import Source
 
 HYPOTHESES = 2  # per sentence, as in beam search
@@ -79,23 +81,43 @@ def _check_attention(
             f"component whose values it reads."
         )
     if _is_custom(attention):
+        for after in (state, attended.state):
+            if after.history is not None:
+                _check_selectable(name, after.history, f"its state is {_shown(after.history)}")
         _check_unchanged(name, state, states.before)
         if len(query_NTQ) == len(source.encoder_outputs_BSM):
-            _check_hypotheses(name, attention, inputs, weights_NTS)
+            rows = _hypotheses(query_NTQ)
+            selected = query_NTQ[rows], source, state.select(rows)
+            _check_hypotheses(name, lambda: attention.forward(*selected).weights_NTS, weights_NTS)
 
 
-def _check_hypotheses(
-    name: str, attention: BaseAttention, inputs: tuple[Tensor, Source, AttentionState], weights_NTS: Tensor
-) -> None:
-    """Refuse an attention function whose weights differ if a sentence has several hypotheses."""
-    query_NTQ, source, state = inputs
-    rows = torch.arange(len(query_NTQ), device=query_NTQ.device).repeat_interleave(HYPOTHESES)
-    found = attention.forward(query_NTQ[rows], source, state.select(rows)).weights_NTS
-    if found is None or not _is_close(found, weights_NTS[rows]):
+def _hypotheses(x_B: Tensor) -> Tensor:
+    """Return the index of the rows of a batch in which each sentence has `HYPOTHESES` equal hypotheses."""
+    return torch.arange(len(x_B), device=x_B.device).repeat_interleave(HYPOTHESES)
+
+
+def _check_hypotheses(name: str, call: Callable[[], Tensor | None], expected_BX: Tensor) -> None:
+    """Refuse a component whose results differ if a sentence has several hypotheses.
+
+    Args:
+        call: returns the results for the rows of `_hypotheses`.
+        expected_BX: the results for one hypothesis of each sentence.
+    """
+    remedy = (
+        "Queries, features and states have a row for each hypothesis, keys and other values of the source a row for each "
+        "sentence: see repeat_rows in seq2seq_lab.models.attention.base."
+    )
+    try:
+        found = call()
+    except RuntimeError as error:  # of torch: the sizes do not match
         raise UserError(
-            f"{name}: a sentence with {HYPOTHESES} equal hypotheses, as in beam search, does not have the same weights for "
-            f"both. Queries and states have a row for each hypothesis, keys a row for each sentence: see repeat_rows in "
-            f"seq2seq_lab.models.attention.base."
+            f"{name}: it fails for a sentence with {HYPOTHESES} hypotheses, as in beam search: "
+            f"{where(error).rstrip('.')}. {remedy}"
+        ) from error
+    if found is None or not _is_close(found, expected_BX[_hypotheses(expected_BX)]):
+        raise UserError(
+            f"{name}: a sentence with {HYPOTHESES} equal hypotheses, as in beam search, does not have the same results for "
+            f"both. {remedy}"
         )
 
 
@@ -117,6 +139,14 @@ def _check_scores(size: int | None, readout: nn.Module, inputs: tuple[Any, ...],
         raise UserError(
             f"{name}: forward returned probabilities. Return logits, without softmax, or log-probabilities."
         )
+    features, weights, source = (*inputs, None, None)[:3]
+    one_step = features.dim() == 2 or features.shape[1] == 1  # as in a search
+    if not (_is_custom(readout) and source is not None and one_step):
+        return
+    if len(features) == len(source.encoder_outputs_BSM):
+        index_N = _hypotheses(features)
+        selected = features[index_N], None if weights is None else weights[index_N], source
+        _check_hypotheses(name, lambda: readout.forward(*selected), scores_NTV)
 
 
 def _checked_call(
@@ -131,39 +161,67 @@ def _checked_call(
     """Call `step` or `unroll` of a custom decoder, and check what it returns."""
     name, before = f"decoder={type(decoder).__name__}", _copies(state)
     returned = call(embedded, state, source, with_weights)
-    rows = [*embedded.shape[:-1]]
-    letters = "N" if method == "step" else "B, T"
+    _check_returned(name, method, returned, decoder, (embedded, state, source, with_weights))
+    features, _, weights = returned
+    _check_unchanged(name, state, before)
+    if method == "unroll" and type(decoder).unroll is not Decoder.unroll:
+        repeated = Decoder.unroll(decoder, embedded, state, source, with_weights)
+        for what, found, expected in (("features", features, repeated[0]), ("weights", weights, repeated[2])):
+            if found is not None and expected is not None and not _is_close(found, expected):
+                raise UserError(
+                    f"{name}: the {what} of unroll differ from those of repeated steps. Correct unroll or step."
+                )
+    if method == "step" and 1 < len(embedded) == len(source.encoder_outputs_BSM):
+        again = partial(_checked_call, decoder, method, call)
+        rows, first = _hypotheses(embedded), torch.zeros(1, dtype=torch.long, device=embedded.device)
+        several = embedded[rows], state.select(rows), source, with_weights
+        _check_hypotheses(name, lambda: again(*several)[0], features)
+        again(embedded[first], state.select(first), source.select(first), with_weights)
+    return returned
+
+
+def _check_returned(
+    name: str, method: str, returned: object, decoder: Decoder, inputs: tuple[Tensor, Any, Source, bool]
+) -> None:
+    """Refuse a result of `step` or `unroll` of the wrong types or shapes."""
+    embedded, state, source, with_weights = inputs
+    rows, letters = [*embedded.shape[:-1]], "N" if method == "step" else "B, T"
     if not isinstance(returned, tuple) or len(returned) != 3:
+        count = f"{len(returned)} values" if isinstance(returned, tuple) else _shown(returned)
         raise UserError(
-            f"{name}: {method} returned {_shown(returned)}. Expected: the features [{letters}, F], the next state, and the "
+            f"{name}: {method} returned {count}. Expected 3: the features [{letters}, F], the next state, and the "
             f"weights [{letters}, S] or None."
         )
     features, after, weights = returned
-    expected: Mapping[str, tuple[object, list[int]]] = {
-        "features": (features, [*rows, decoder.feature_size]),
-        "weights": (weights, [*rows, source.encoder_outputs_BSM.shape[1]]),
-    }
-    sizes = {"features": "F (feature_size)", "weights": "S"}
-    for what, (value, shape) in expected.items():
-        if what == "weights" and not (decoder.attends and with_weights):
-            continue
+    _check_selectable(name, after, f"{method} returned {_shown(after)} as the next state")
+    expected: list[tuple[str, object, str, list[int]]] = [
+        ("features", features, f"[{letters}, F (feature_size)]", [*rows, decoder.feature_size])
+    ]
+    if decoder.attends and with_weights:
+        shape = [*rows, source.encoder_outputs_BSM.shape[1]]
+        expected.append(("weights", weights, f"[{letters}, S]", shape))
+    layers = [one.layers for one in (after, state) if isinstance(one, DecoderState)]
+    if len(layers) == 2 and all(isinstance(one, RecurrentState) for one in layers):
+        hidden, shape = layers[0].hidden_LBH, [*layers[1].hidden_LBH.shape]
+        expected.append(("hidden_LBH of the next state", hidden, f"[L, {letters[0]}, H]", shape))
+    for what, value, axes, shape in expected:
         if not isinstance(value, Tensor) or [*value.shape] != shape:
             raise UserError(
-                f"{name}: {method} returned {_shown(value)} as {what}. Expected: [{letters}, {sizes[what]}] = {shape}."
+                f"{name}: {method} returned {_shown(value)} as {what}. Expected: {axes} = {shape}."
             )
-    if isinstance(after, Tensor) or not callable(getattr(after, "select", None)):
+
+
+def _check_selectable(name: str, state: object, said: str) -> None:
+    """Refuse a state whose rows a search cannot select.
+
+    Args:
+        said: the first part of the message.
+    """
+    if isinstance(state, Tensor) or not callable(getattr(state, "select", None)):
         raise UserError(
-            f"{name}: {method} returned {_shown(after)} as the next state. Return an object with a method select(index_N), "
-            f"such as DecoderState of seq2seq_lab.models.decoders.base."
+            f"{name}: {said}. Return an object with a method select(index_N), which returns the state of the given rows; "
+            f"see docs/extending.md."
         )
-    _check_unchanged(name, state, before)
-    if method == "unroll" and type(decoder).unroll is not Decoder.unroll:
-        repeated, _, _ = Decoder.unroll(decoder, embedded, state, source, with_weights)
-        if not _is_close(features, repeated):
-            raise UserError(
-                f"{name}: the features of unroll differ from those of repeated steps. Correct unroll or step."
-            )
-    return features, after, weights
 
 
 def _check_unchanged(name: str, state: object, before: list[Tensor]) -> None:

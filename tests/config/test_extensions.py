@@ -373,6 +373,18 @@ def test_the_examples_are_trained_with(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(EXAMPLES) not in (tmp_path / "run" / "config.yaml").read_text()
 
 
+def test_the_decoder_and_the_readout_of_the_examples_are_trained_with(tmp_path: Path) -> None:
+    """With beam search, so that sentences have several hypotheses."""
+    parts = (
+        "decoder=minimal attention=window readout=copier tokenizer.joint=true search=beam dataset=reversal"
+    )
+    sizes = [f"model.{name}=8" for name in ("embedding_size", "encoder_hidden_size", "hidden_size")]
+    settings = [*parts.split(), *sizes, "dataset.train=60", "logger=none", "trainer.fast_dev_run=true"]
+    run = tmp_path / "run"
+    assert command_line.run("--config-dir", str(EXAMPLES), *settings, f"hydra.run.dir={run}") == 0
+    assert json.loads((run / "result.json").read_text())["status"] == "finished"
+
+
 @pytest.fixture
 def examples() -> Iterator[Any]:
     """Makes a part of the examples with the defaults of its YAML."""

@@ -21,9 +21,10 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.models.attention import AdditiveAttention, StatefulAttention
 from seq2seq_lab.models.attention.base import AttentionFactory, repeat_rows
-from seq2seq_lab.models.decoders.base import Decoder, RecurrentDecoder
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState, RecurrentDecoder
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.parts import build_decoder
+from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.reporting.component_check import check_gradients
@@ -305,7 +306,7 @@ class Changed:
     [
         (
             lambda features, state, weights: (features, state),
-            "unroll returned a value of type tuple.*Expected: the features",
+            "unroll returned 2 values.*Expected 3: the features",
         ),
         (lambda features, state, weights: (features[..., 1:], state, weights), r"as features.*\[B, T, F"),
         (lambda features, state, weights: (features[:, None], state, weights), r"as features"),
@@ -317,7 +318,11 @@ class Changed:
         ),
         (
             lambda features, state, weights: (features.roll(1, 1), state, weights),
-            "differ from those of repeated",
+            "features of unroll differ from those of repeated",
+        ),
+        (
+            lambda features, state, weights: (features, state, weights.roll(1, 2)),
+            "weights of unroll differ from those of repeated",
         ),
     ],
 )
@@ -335,6 +340,74 @@ def test_what_a_custom_decoder_returns_is_checked(
         pytest.raises(UserError, match=rf"^decoder=Wrong: .*{said}"),
     ):
         model(batch, batch.target_BU)
+
+
+def batch_first(features: Tensor, state: DecoderState, weights: Tensor) -> tuple[Tensor, Any, Tensor]:
+    hidden_NLH = state.layers.hidden_LBH.transpose(0, 1)
+    return features, state._replace(layers=state.layers._replace(hidden_LBH=hidden_NLH)), weights
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (batch_first, r"as hidden_LBH of the next state\. Expected: \[L, N, H\] = \[1, 2, "),
+        (
+            lambda features, state, weights: (features.squeeze(), state, weights),
+            r"as features\. Expected: \[N, F \(feature_size\)\] = \[1, ",
+        ),
+        (
+            lambda features, state, weights: (features.roll(len(features) // 4, 0), state, weights),
+            "same results for both.*repeat_rows",
+        ),
+        (
+            lambda features, state, weights: (features + features.new_ones(2, 1), state, weights),
+            "fails for a sentence with 2 hypotheses.*RuntimeError.*repeat_rows",
+        ),
+    ],
+)
+def test_the_rows_of_a_step_of_a_custom_decoder_are_checked(
+    change: Callable[[Any, Any, Any], object], said: str
+) -> None:
+    model, batch = small_example()
+    original = type(model.decoder)
+
+    class Wrong(original):  # type: ignore[valid-type, misc]
+        unroll = Decoder.unroll
+
+        def step(self, *inputs: Any) -> Any:
+            return change(*super().step(*inputs))
+
+    model.decoder.__class__ = Wrong
+    with (
+        torch.no_grad(),
+        checked_outputs(model.eval()),
+        pytest.raises(UserError, match=rf"^decoder=Wrong: .*{said}"),
+    ):
+        model(batch, batch.target_BU)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_the_rows_of_a_custom_readout_are_checked(repeats: bool) -> None:
+    model, batch = small_example()
+
+    class Added(LinearReadout):
+        def forward(
+            self, features_NTF: Tensor, weights_NTS: Tensor | None = None, source: Source | None = None
+        ) -> Tensor:
+            assert source is not None
+            scores: Tensor = super().forward(features_NTF)
+            length_B = source.lengths_B
+            length_N = repeat_rows(length_B, len(scores)) if repeats else length_B
+            return scores + length_N.reshape(-1, *[1] * (scores.dim() - 1))
+
+    model.readout.__class__ = Added
+    with torch.no_grad(), checked_outputs(model.eval()):
+        call = partial(model.step, batch.target_BU[:, 0], *model.start(batch))
+        if repeats:
+            call()
+            return
+        with pytest.raises(UserError, match=r"^readout=Added: .*2 hypotheses.*repeat_rows"):
+            call()
 
 
 class Last(NamedTuple):
@@ -369,8 +442,31 @@ class FirstHypothesis(Remembering):
         return super().score_step(query_NQ, keys_BSK, history).roll(int(len(query_NQ) > len(keys_BSK)), 0)
 
 
+class NoRepeat(Remembering):
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Last) -> Tensor:
+        return torch.bmm(keys_BSK, query_NQ[..., None])[..., 0]
+
+
+class Unselectable(Remembering):
+    def start(self, source: Source) -> Any:
+        return (super().start(source).weights_NS,)
+
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Any) -> Tensor:
+        return super().score_step(query_NQ, keys_BSK, Last(*history))
+
+    def advance(self, history: Last, weights_NS: Tensor) -> Any:
+        return (weights_NS,)
+
+
 @pytest.mark.parametrize(
-    ("kind", "said"), [(Remembering, ""), (InPlace, "in place"), (FirstHypothesis, "repeat_rows")]
+    ("kind", "said"),
+    [
+        (Remembering, ""),
+        (InPlace, "in place"),
+        (FirstHypothesis, "same results for both.*repeat_rows"),
+        (NoRepeat, "fails for a sentence with 2 hypotheses.*repeat_rows"),
+        (Unselectable, "its state is a value of type tuple.*select"),
+    ],
 )
 def test_the_states_and_the_rows_of_a_custom_attention_function_are_checked(
     kind: type[StatefulAttention], said: str
