@@ -168,7 +168,8 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
             f"--replace-unknown: {type(run.task).__name__} translates nothing. Leave the option out."
         )
     more = {"replace_unknown": True} if options.replace_unknown else {}
-    folder, scores = evaluation.score(run, ranks, options.validation, options.output, more)
+    with run.named_errors():
+        folder, scores = evaluation.score(run, ranks, options.validation, options.output, more)
     if not ranks.main:
         return
     facts = [

@@ -167,8 +167,7 @@ def predict(options: argparse.Namespace) -> None:
     """
     files = [word for word in options.inputs if word == "-" or "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if word not in files]
-    pictures = [path for path in (options.attention, options.attention_maps) if path is not None]
-    for path in pictures:
+    for path in filter(None, (options.attention, options.attention_maps)):
         picture_format(path)
     require(options.count is None or options.count >= 1, "--count", options.count, "1 or more")
     require(
@@ -179,6 +178,12 @@ def predict(options: argparse.Namespace) -> None:
         if name != "-" and (not Path(name).exists() or Path(name).is_dir()):
             raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes, options.others)
+    with run.named_errors():
+        apply(run, options, files, changes)
+
+
+def apply(run: Any, options: argparse.Namespace, files: Sequence[str], changes: Sequence[str]) -> None:
+    """Apply an open run to the inputs; see `predict`."""
     refuse_options(run, options, files)
     searches = [change for change in changes if change.startswith("search")]
     others = [*(flag(one) for one in given_options(options) if one != "log_probs"), *searches]
@@ -187,7 +192,7 @@ def predict(options: argparse.Namespace) -> None:
     if options.export is not None:
         export(run, options, files)
         return
-    for path in pictures:
+    for path in filter(None, (options.attention, options.attention_maps)):
         path.parent.mkdir(parents=True, exist_ok=True)
     if run.reads == "files":
         if not files:

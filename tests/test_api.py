@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,12 +20,12 @@ from hydra.core.global_hydra import GlobalHydra
 from matplotlib.figure import Figure
 
 import seq2seq_lab
-from seq2seq_lab import LoadedTranslation, Translation, api
+from seq2seq_lab import LoadedTranslation, Translation, api, evaluate, predict
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.config.run_folder import read_record, read_result
 from seq2seq_lab.config.run_folders import named_folders
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
@@ -503,6 +504,51 @@ def test_runs_with_a_tokenizer_of_ones_own(tmp_path: Path, monkeypatch: pytest.M
         resume_run(tmp_path / "run", ["trainer.max_epochs=9"])
 
 
+FAILING = """
+from seq2seq_lab.models.attention import AdditiveAttention
+
+class Mine(AdditiveAttention):
+    def score(self, query_BTQ, keys_BSK):
+        return super().score(query_BTQ, keys_BSK)
+"""
+
+
+def test_an_open_run_names_the_component_that_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, run_folder = tmp_path / "own", tmp_path / "run"
+    (own / "attention").mkdir(parents=True)
+    (own / "attention" / "own.yaml").write_text("defaults: [additive, _self_]\n_target_: failing.Mine\n")
+    (own / "failing.py").write_text(FAILING)
+    settings = [*TINY, "attention=own", "trainer.fast_dev_run=true"]
+    run = seq2seq_lab.train(settings, folder=run_folder, config_dir=own)
+
+    def ends() -> None:
+        raise LookupError("another sentence")
+
+    with pytest.raises(LookupError, match="another sentence"):
+        run.trace("John sleeps .", check=ends)
+    (own / "failing.py").write_text(FAILING.replace("return super", "query_BTQ + keys_BSK[:, :, :-1]; super"))
+    run = seq2seq_lab.load(run_folder, config_dir=own)
+    said = f"attention=Mine failed: {own / 'failing.py'}, line 6: RuntimeError: "
+    for call in (
+        lambda: run.predict(["John sleeps ."]),
+        lambda: run.trace("John sleeps .", search=["search=beam"]),
+        lambda: run.evaluate(output=tmp_path / "scores"),
+    ):
+        with pytest.raises(ComponentError, match=f"^{re.escape(said)}.*, in score"):
+            call()
+    (tmp_path / "lines").write_text("John sleeps .\n")
+    words = [str(run_folder), "--config-dir", str(own), "--device=cpu", "search=beam"]
+    for program, more in ((evaluate, []), (predict, [str(tmp_path / "lines")])):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            program.main([*words, *more])
+        assert ended.value.code == 2
+        assert f"error: {said}" in capsys.readouterr().err
+    assert extensions.folder() is None
+
+
 def test_what_an_open_run_builds_later_may_be_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -540,7 +586,9 @@ def test_what_an_open_run_builds_later_may_be_ones_own(
     (folder / "my_dataset.py").write_text("raise RuntimeError('the disk is not mounted')\n")
     changed = seq2seq_lab.load(tmp_path / "run", config_dir=folder)
     assert [one.text for one in changed.predict(["1 2 3"])] == [text]
-    with pytest.raises(RuntimeError, match="not mounted"):
+    with pytest.raises(
+        ComponentError, match=r"my_dataset\.py, line 1: RuntimeError: the disk is not mounted"
+    ):
         changed.evaluate(output=tmp_path / "other")
     caplog.clear()
     # Without the folder, a run is opened with another search, and its data set is refused when it is read.

@@ -381,7 +381,9 @@ def _failed(error: Exception, components: Mapping[Path, Mapping[str, str]]) -> s
 
 @contextlib.contextmanager
 def named_components(
-    config: Config, of_others: Callable[[Exception], bool] = lambda error: False
+    config: Config,
+    of_others: Callable[[Exception], bool] = lambda error: False,
+    opened_with: str | Path | None = None,
 ) -> Iterator[None]:
     """Replace an exception of a configuration with custom components by a `ComponentError`; `run.log` has the traceback.
 
@@ -389,6 +391,7 @@ def named_components(
 
     Args:
         of_others: whether an exception comes from outside of this process; it stays as it is.
+        opened_with: the folder of the components of a run that is open; None for the folder that is trusted now.
     """
     try:
         yield
@@ -397,18 +400,27 @@ def named_components(
     except Exception as error:  # custom code may raise any
         if of_others(error):
             raise
-        frame, components = extensions.frame_of(error), custom_components(config)
-        if frame is not None:
-            raise ComponentError(
-                f"{_failed(error, components)} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
-            ) from error
-        if not components or isinstance(error, OSError):
+        with contextlib.nullcontext() if opened_with is None else extensions.using_in_turn(opened_with):
+            named = _named(error, config)
+        if named is None:
             raise
-        settings = ", ".join(setting for classes in components.values() for setting in classes.values())
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)][-1]
-        raise ComponentError(
-            f"{settings}: the run failed in {Path(own.filename).relative_to(PACKAGE.parent)}, line "
-            f"{own.lineno}: {type(error).__name__}: {error}. A component probably returned a wrong value; compare it with "
-            f"its contract in docs/extending.md."
-        ) from error
+        raise named from error
+
+
+def _named(error: Exception, config: Config) -> ComponentError | None:
+    """Return an exception with the name of the component that caused it; None if it stays as it is."""
+    frame, components = extensions.frame_of(error), custom_components(config)
+    if frame is not None:
+        return ComponentError(
+            f"{_failed(error, components)} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
+        )
+    if not components or isinstance(error, OSError):
+        return None
+    settings = ", ".join(setting for classes in components.values() for setting in classes.values())
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)][-1]
+    return ComponentError(
+        f"{settings}: the run failed in {Path(own.filename).relative_to(PACKAGE.parent)}, line "
+        f"{own.lineno}: {type(error).__name__}: {error}. A component probably returned a wrong value; compare it with "
+        f"its contract in docs/extending.md."
+    )

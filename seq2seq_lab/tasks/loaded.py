@@ -218,7 +218,8 @@ class Loaded(OneInput):
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[Any]:
         """Return the best output for each input, a `Prediction`; see `nbest`."""
-        return [best for best, *_ in self.nbest(inputs, **options)]
+        with self.named_errors():
+            return [best for best, *_ in self.nbest(inputs, **options)]
 
     def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[Any]]:
         """Return all outputs for each input, the best first.
@@ -307,7 +308,8 @@ class Loaded(OneInput):
         Raises:
             UserError: the data cannot be used, or `output` exists.
         """
-        return self.opening.evaluate(self, validation=validation, output=output, **options)
+        with self.named_errors():
+            return self.opening.evaluate(self, validation=validation, output=output, **options)
 
     def plot_attention(
         self, prediction: "str | Prediction", light: bool = False, ax: "Axes | None" = None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,11 +20,14 @@ from seq2seq_lab.analysis.search_input import Prefix, SearchInput, TokenNames
 from seq2seq_lab.analysis.traced import Alternative, Change, SearchSettings, Traced, TracedSource
 from seq2seq_lab.analysis.traced_change import read_change, trace_changed
 from seq2seq_lab.analysis.tracing import TOP, alternatives, trace
+from seq2seq_lab.config.schema import Config
+from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.models.seq2seq import EncodedModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.runtime.ranks import has_lost_rank
 
 NO_SEARCH = "Use a run of translation, dialogue, captions or a language model."
 
@@ -37,11 +41,16 @@ class OneInput:
 
     ask: ClassVar[Any] = None
     reads: ClassVar[Literal["lines", "files"]]
+    config: Config
     task: Any
     model: Any
     compute: Compute
     opening: Any
     forced: Callable[..., Forced]
+
+    def named_errors(self) -> AbstractContextManager[None]:
+        """Return a context in which an exception names the custom component that failed; see `named_components`."""
+        return named_components(self.config, of_others=has_lost_rank, opened_with=self.opening.config_dir)
 
     @property
     def has_trace(self) -> bool:
@@ -158,13 +167,14 @@ class OneInput:
         files = self.reads == "files"
         text = isinstance(sentence, str) or (files and isinstance(sentence, Path))
         require(text, "sentence", repr(sentence), "the path of a file" if files else "a text")
-        if before is None:
-            given = replace(self.search_input(str(sentence), search), sentence=str(sentence), check=check)
-            before = trace(given, given.ids(prefix), maps, top)
-        elif before.given is not None:
-            self._require_those_of("before", before, sentence, prefix, search)
-            before = replace(before, given=replace(before.given, check=check))
-        return before if change is None else trace_changed(before, read_change(change), maps, top)
+        with self.named_errors() if check is None else nullcontext():  # `check` may raise any exception
+            if before is None:
+                given = replace(self.search_input(str(sentence), search), sentence=str(sentence), check=check)
+                before = trace(given, given.ids(prefix), maps, top)
+            elif before.given is not None:
+                self._require_those_of("before", before, sentence, prefix, search)
+                before = replace(before, given=replace(before.given, check=check))
+            return before if change is None else trace_changed(before, read_change(change), maps, top)
 
     def _require_those_of(
         self,

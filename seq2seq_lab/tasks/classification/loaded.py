@@ -39,7 +39,8 @@ class LoadedClassifier(Loaded):
 
     def predict(self, inputs: Sequence[str], **options: Any) -> list[ClassPrediction]:
         """Return the most probable class of each text; see `nbest`."""
-        return [best for (best,) in self.nbest(inputs, n=1, **options)]
+        found: list[ClassPrediction] = super().predict(inputs, n=1, **options)
+        return found
 
     def questions(self, split: Any, model: Any = None) -> Callable[[int], Question]:
         """See `Loaded.questions`; the output is the most probable class."""
