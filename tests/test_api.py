@@ -538,6 +538,8 @@ def test_an_open_run_names_the_component_that_fails(
     ):
         with pytest.raises(ComponentError, match=f"^{re.escape(said)}.*, in score"):
             call()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'first_line'"):
+        run.predict(["John sleeps ."], first_line=1)
     (tmp_path / "lines").write_text("John sleeps .\n")
     words = [str(run_folder), "--config-dir", str(own), "--device=cpu", "search=beam"]
     for program, more in ((evaluate, []), (predict, [str(tmp_path / "lines")])):

@@ -391,7 +391,8 @@ def named_components(
 
     Args:
         of_others: whether an exception comes from outside of this process; it stays as it is.
-        opened_with: the folder of the components of a run that is open; None for the folder that is trusted now.
+        opened_with: the folder of the components of a run that is open; None for the folder that is trusted now. The caller
+            may have caused an error of an open run outside of the code of its components; it stays as it is.
     """
     try:
         yield
@@ -401,20 +402,20 @@ def named_components(
         if of_others(error):
             raise
         with contextlib.nullcontext() if opened_with is None else extensions.using_in_turn(opened_with):
-            named = _named(error, config)
+            named = _named(error, config, opened_with is not None)
         if named is None:
             raise
         raise named from error
 
 
-def _named(error: Exception, config: Config) -> ComponentError | None:
+def _named(error: Exception, config: Config, opened: bool) -> ComponentError | None:
     """Return an exception with the name of the component that caused it; None if it stays as it is."""
     frame, components = extensions.frame_of(error), custom_components(config)
     if frame is not None:
         return ComponentError(
             f"{_failed(error, components)} failed: {extensions.where(error)}, in {frame.name}. Correct the code."
         )
-    if not components or isinstance(error, OSError):
+    if opened or not components or isinstance(error, OSError):
         return None
     settings = ", ".join(setting for classes in components.values() for setting in classes.values())
     frames = traceback.extract_tb(error.__traceback__)
