@@ -16,6 +16,7 @@ import math
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -472,9 +473,9 @@ def start(words: Sequence[str]) -> None:
     """
     print(f"$ {shlex.join(words)}", flush=True)
     if status := subprocess.run(words, check=False).returncode:
-        raise UserError(
-            f"The command ended with status {status}. Correct the cause, and run this command again."
-        )
+        stopped = status - 128 in {signal.SIGINT, signal.SIGTERM}
+        remedy = "A signal stopped it: to go on, run" if stopped else "Correct the cause, and run"
+        raise UserError(f"The command ended with status {status}. {remedy} this command again.")
 
 
 def add_all(missing: Sequence[Run], options: argparse.Namespace) -> None:

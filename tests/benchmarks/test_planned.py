@@ -179,8 +179,9 @@ def test_a_run_that_is_refused_does_not_keep_others_from_being_added(
 
 
 def test_a_failing_command_ends_the_list() -> None:
-    with pytest.raises(UserError, match="status 3"):
-        planned.start([sys.executable, "-c", "raise SystemExit(3)"])
+    for status, remedy in ((3, "Correct the cause"), (143, "A signal stopped it")):
+        with pytest.raises(UserError, match=rf"status {status}\. {remedy}"):
+            planned.start([sys.executable, "-c", f"raise SystemExit({status})"])
 
 
 def test_what_has_not_finished_is_not_added(tmp_path: Path) -> None:
