@@ -31,7 +31,7 @@ UNREAD = re.compile(
     r"^ +|^/\*.*?\*/\n| // .*?$|^\n|(?<=[{;,])\n|\n(?= *})", re.M | re.S
 )  # white space, comments
 # Spaces around operators and inside braces; the texts of the page have none of these between spaces.
-SPACED = re.compile(r" (=>|===|!==|&&|\|\||\?\?|\?|:|[<>]=?|\*) |(?<=\{) | (?=\})")
+SPACED = re.compile(r" (=>?|===|!==|&&|\|\||\?\?|\?|:|[<>]=?|\*|\+) |(?<=\{) | (?=\})|(?<=\)) (?=\{)")
 UNREAD_STYLE = re.compile(r"\s*([{};])\s*|(?<=:)\s+")  # white space
 
 # The settings of the searches that the page offers; {} is their size. `own`: the search of the run.

@@ -296,10 +296,50 @@ def test_the_link_to_the_output_keeps_the_version(page: Any) -> None:
     page.click("#words g[aria-label^='roi,']")
     page.click("table.bars tbody tr:nth-child(2) button")
     settled(page)
-    forced, versions = output(page), page.locator("#history li").count()
-    page.evaluate("document.querySelector('a.skip').click()")
+    forced, versions, address = output(page), page.locator("#history li").count(), page.url
+    page.evaluate("document.querySelector('#skip').click()")
     settled(page)
-    assert (output(page), page.locator("#history li").count()) == (forced, versions)
+    assert (output(page), page.locator("#history li").count(), page.url) == (forced, versions, address)
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_back_and_forward_of_the_browser_show_the_versions(page: Any) -> None:
+    ask(page, "where is the dog?")
+    page.locator("#tree g.node.kept").nth(2).click()
+    settled(page)
+    shown = page.inner_text("#history")
+    for name, sentence in (
+        ("back", "where is the dog?"),
+        ("back", SENTENCE),
+        ("forward", "where is the dog?"),
+    ):
+        page.evaluate(f"history.{name}()")
+        page.wait_for_function("text => document.querySelector('#sentence').value === text", arg=sentence)
+        page.wait_for_selector(f"#history li:has-text('{sentence}') [aria-current]")
+        settled(page)
+    assert page.inner_text("#history") == shown
+    assert "forced “" in shown
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_a_wrong_address_shows_the_first_sentence_and_says_so(page: Any, client: Client) -> None:
+    for wrong in ("run=7", "tab=attentio", "step=0&prefi", "sentence=null", "step=x"):
+        page.goto("about:blank")
+        page.goto(f"http://127.0.0.1:{client.port}/#{wrong}")
+        page.wait_for_selector("#words svg")
+        settled(page)
+        assert "not complete" in page.inner_text("#problem")
+        assert page.input_value("#sentence")
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_an_empty_size_changes_nothing(page: Any) -> None:
+    numbers = page.inner_text("#summary .score")
+    page.fill("#size", "")
+    page.press("#size", "Tab")
+    settled(page)
+    assert (page.input_value("#size"), page.inner_text("#summary .score")) == ("5", numbers)
+    assert page.inner_text("#history li:last-child").startswith("size 5")
 
 
 def test_an_address_pasted_into_the_open_page_is_shown(page: Any) -> None:
@@ -329,7 +369,7 @@ def test_a_cell_of_the_chosen_row_is_dragged(page: Any) -> None:
     page.mouse.move(x + 60, y, steps=5)
     page.mouse.up()
     settled(page)
-    assert page.inner_text("#history li:last-child").startswith("changed attention at step 1: weights")
+    assert page.inner_text("#history li:last-child").startswith("changed attention: weights at step 1")
 
 
 @pytest.mark.parametrize("page", [WIDE], indirect=True)

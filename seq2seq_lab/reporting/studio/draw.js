@@ -20,7 +20,7 @@ export function share(logProb) {
   const p = Math.exp(logProb);
   return p >= 0.0995 ? `${(100 * p).toFixed(0)}%` : p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p >= 1e-6 ? `${Number((100 * p).toPrecision(1))}%` : "<0.0001%";
 }
-export function signed(value) { return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2); }
+export function signed(value) { return (value > -.005 ? "+" : "−") + Math.abs(value).toFixed(2); }
 /* Whether most words are written from right to left. */
 export function isRtl(words) {
   const letters = words.filter((one) => one[0] !== "<").flatMap((one) => one.match(/\p{L}/u) ?? []);
@@ -87,7 +87,7 @@ export function fileOf(figure) {
       copies[index].setAttribute(name, style.getPropertyValue(name));
     for (const name of ["tabindex", "class", "role"]) copies[index].removeAttribute(name);
   });
-  copy.setAttribute("style", "background: #fff");
+  copy.style.background = "#fff";
   setTheme(theme);
   return new XMLSerializer().serializeToString(copy);
 }

@@ -1,14 +1,14 @@
 /* The page: its state, the questions that follow from it, and the views of the answers. */
 import { ask, askPage, hasAnswer, readSaved, Refused, watch } from "./ask.js";
 import { showDifference } from "./compare.js";
-import { button, choice, fileOf, keepFocus, numeral, scrolling, signed, table } from "./draw.js";
+import { button, choice, cut, fileOf, keepFocus, numeral, scrolling, signed, table } from "./draw.js";
 import { drawMap, NAMES } from "./map.js";
 import { showPicker } from "./picker.js";
 import { drawStep, hasPieces, scopeOf, TABS } from "./step.js";
 import { drawTree, treeTable } from "./tree.js";
 import { columnsOf, drawWords, outputWords, wordLinks, wordOf, wordsTable } from "./words.js";
 
-const INCOMPLETE = "The address of this page is not complete.";
+const INCOMPLETE = "The address is not complete, or names what this page does not have.";
 const KEPT = ["run", "other", "sentence", "search", "size", "prefix", "change"];
 const versions = []; // the versions of the sentence, and the one that is shown
 let now = -1, newest = 0, runs = [], live = true, traced = null, gold = [], step = 0, tab = "next", byWord = null, maps = {}, listed = "";
@@ -40,12 +40,13 @@ async function show(version, accept) {
     gold = links;
     version.logProb = answer.outputs[0]?.log_prob ?? null;
     problem("");
-    step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
+    step = version.step = Math.min(version.step ?? step, Math.max(0, answer.steps.length - 1));
     keepFocus(draw);
     return true;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     problem(error.message);
+    at("size").value = shown()?.size;
   } finally {
     if (mine === newest) document.body.removeAttribute("aria-busy");
   }
@@ -71,16 +72,16 @@ function back(to) {
 
 const best = () => traced.outputs[0];
 const idsBefore = (t) => best().tokens.slice(0, t).map((one) => one.id);
-const force = (one) => go({ prefix: [...idsBefore(step), ...(one.ids.length ? one.ids : [one.id])], step: step + 1 }, `forced “${one.word ?? one.text}” at ${step + 1}`);
-const forceText = (text) => go({ prefix: [...idsBefore(step), text], step: step + 1 }, `forced “${text}” at ${step + 1}`);
-const forceIds = (ids) => go({ prefix: ids, step: ids.length }, ids.length ? `forced the first ${ids.length}` : "nothing forced");
+const forceAll = (prefix, text, step = prefix.length) => go({ prefix, step }, step ? `forced “${text}” at ${step}` : "nothing forced");
+const force = (one) => forceAll([...idsBefore(step), ...(one.ids.length ? one.ids : [one.id])], one.word ?? one.text, step + 1);
+const forceText = (text) => forceAll([...idsBefore(step), text], text);
 const where = ({ scope }, t) => scope === "all" ? "at every step" : `${scope === "from" ? "from" : "at"} step ${t + 1}`;
-const change = (given) => go({ change: given, step }, `changed attention ${where(given, step)}: ${given.kind}`);
+const change = (given, what = `changed attention: ${given.kind}`) => go({ change: given, step }, `${what} ${where(given, step)}${shown().change ? ", instead of the last one" : ""}`);
 
 function attend(column) {
   if (!live || !traced.search || traced.source.columns !== "tokens") return;
   const word = column - 1, last = traced.source.word_column_names.length - 1;
-  if (word >= 0 && column < last) go({ change: { kind: `word=${word}`, ...scopeOf(step) }, step }, `all attention on “${traced.source.words[word]}” ${where(scopeOf(step), step)}`);
+  if (word >= 0 && column < last) change({ kind: `word=${word}`, ...scopeOf(step) }, `all attention on “${traced.source.words[word]}”`);
 }
 
 /* ---- what is shown */
@@ -96,9 +97,7 @@ function draw() {
   at("size").disabled = !isSized(version.search);
   at("reads").textContent = runs[version.run].reads;
   for (const id of ["search", "size"]) at(id).parentNode.hidden = !runs[version.run].searches;
-  at("search-part").hidden = at("save-search").hidden = !traced.tree.length;
-  at("save-attention").hidden = !best()?.attention;
-  at("copy-command").hidden = runs[version.run].reads === "Image"; // the files of the images are temporary
+  at("search-part").hidden = !traced.tree.length;
   at("undo").disabled = now <= 0;
   at("redo").disabled = now >= versions.length - 1;
   summary();
@@ -110,7 +109,11 @@ function draw() {
   if (pair !== listed) examples();
   listed = pair;
   compare(version);
-  writeAddress();
+  if (!at("export").firstChild) exports();
+  at("save-search").hidden = !traced.tree.length;
+  at("save-attention").hidden = !best()?.attention;
+  at("copy-command").hidden = runs[version.run].reads === "Image"; // the files of the images are temporary
+  writeAddress(versions[1] ? "pushState" : "replaceState");
 }
 
 /* The sentences of the runs that are shown. */
@@ -157,7 +160,7 @@ function marked() {
 function views() {
   drawWords(at("words"), traced, { step, gold: wordLinks(traced, gold), marked: marked(), pick, attend });
   at("hint").textContent = traced.no_attention ?? `Choose an output word to see its step.${live && traced.search && traced.source.columns === "tokens" ? " Choose a source word to give it all attention in the steps of “Move attention”." : ""}${gold.length ? " Dotted, and outlined below: the gold alignment." : ""}`;
-  drawTree(at("tree"), at("tree-note"), traced, step, live ? forceIds : null);
+  drawTree(at("tree"), at("tree-note"), traced, step, live ? forceAll : null);
   steps();
   heatmaps();
 }
@@ -218,12 +221,10 @@ function heatmaps() {
     pick: (row) => pick(starts ? starts[row] : row), edit: live && traced.search && !words ? (weights) => change({ kind: "weights", weights, ...scopeOf(step) }) : null });
 }
 
-const short = (text) => [...text].length > 90 ? [...text].slice(0, 90).join("") + "…" : text;
-
 function historyList() {
   at("history").replaceChildren(...versions.map((version, index) => {
-    const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.other === version.other && before.logProb !== null && version.logProb !== null && version.logProb !== undefined;
-    const made = button(`${short(version.label)}${same ? `, Δ log p ${signed(version.logProb - before.logProb)}` : ""}`, () => back(index));
+    const before = versions[index - 1], same = before && before.sentence === version.sentence && before.run === version.run && before.other === version.other && before.logProb !== null && version.logProb !== null;
+    const made = button(`${cut(version.label.slice(0, 200), 600)}${same ? `, Δ log p ${signed(version.logProb - before.logProb)}` : ""}`, () => back(index));
     if (index === now) made.setAttribute("aria-current", true);
     return element("li", {}, made);
   }));
@@ -231,25 +232,29 @@ function historyList() {
 
 /* ---- the address, and files to take along */
 
-function writeAddress() {
+/* Each version is an entry of the browser's history. */
+function writeAddress(entry = "replaceState") {
   if (location.protocol === "about:") return; // in a notebook
   const state = new URLSearchParams({ step, tab });
   for (const name of KEPT) if (shown()[name] !== null && shown()[name]?.length !== 0) state.set(name, JSON.stringify(shown()[name]));
-  history.replaceState(null, "", `#${state}`);
+  shown().address = `#${state}`;
+  if (location.hash !== shown().address) history[entry](null, "", shown().address);
 }
 
-/* What the address chooses; null if it is not complete. */
+/* What the address chooses; null if it is not complete, or names something that the page does not have. */
 function readAddress() {
-  const state = new URLSearchParams(location.hash.slice(1)), found = {};
+  const found = {};
   try {
-    for (const name of KEPT) if (state.has(name)) found[name] = JSON.parse(state.get(name));
+    for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+      if (![...KEPT, "step", "tab"].includes(name)) return null;
+      found[name] = name === "tab" ? value : JSON.parse(value);
+    }
   } catch {
     return null;
   }
-  if (!(found.run in runs)) delete found.run;
-  if (!(found.other in runs)) delete found.other;
-  if (state.get("tab") in TABS && live) tab = state.get("tab");
-  if (/^\d+$/.test(state.get("step") ?? "")) found.step = Number(state.get("step"));
+  const { run = 0, other = 0, sentence = "", step = 0, tab: chosen = tab } = found;
+  if (!(run in runs && other in runs && typeof sentence === "string" && step >>> 0 === step && chosen in TABS)) return null;
+  if (live) tab = chosen;
   return found;
 }
 
@@ -298,11 +303,12 @@ function controls() {
   at("other").replaceChildren(element("option", { value: "", textContent: "no other run" }), ...runs.map(name));
   at("others").hidden = runs.length < 2;
   const fresh = (changes) => ({ sentence: at("sentence").value, prefix: [], change: null, step: 0, ...changes });
+  const size = () => Number(at("size").value) || (shown()?.size ?? 5); // an empty box changes nothing
   const typed = (changes) => at("sentence").value === shown()?.sentence ? changes : fresh(changes);
   at("ask").onsubmit = (event) => {
     event.preventDefault();
     const sentence = at("sentence").value;
-    go(fresh({ search: at("search").value, size: Math.max(1, at("size").value) }), `“${sentence}”`);
+    go(fresh({ search: at("search").value, size: size() }), `“${sentence}”`);
   };
   at("run").onchange = async () => {
     const run = Number(at("run").value), { name, first, searches } = runs[run], changes = fresh({ run, ...(!searches && { search: "own" }) });
@@ -310,10 +316,14 @@ function controls() {
   };
   at("other").onchange = () => go(typed({ other: at("other").value === "" ? null : Number(at("other").value) }), at("other").value === "" ? "no other run" : `compared with ${runs[at("other").value].name}`);
   at("search").onchange = () => go(typed({ search: at("search").value, prefix: [] }), `search: ${at("search").value}`);
-  at("size").onchange = () => go(typed({ size: Math.max(1, at("size").value) }), `size ${at("size").value}`);
+  at("size").onchange = () => go(typed({ size: size() }), `size ${size()}`);
   at("undo").onclick = () => back(now - 1);
   at("redo").onclick = () => back(now + 1);
   at("examples").ontoggle = examples;
+  at("skip").onclick = (event) => {
+    event.preventDefault(); // the fragment is the state
+    at("output-head").focus();
+  };
   document.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.target.matches("textarea, input:not([type=range])") && event.target.value) return;
     const move = { z: event.shiftKey ? 1 : -1, y: 1 }[event.key.toLowerCase()];
@@ -342,21 +352,26 @@ async function start() {
     return;
   }
   controls();
-  exports();
   watch();
-  const given = readAddress(), first = { ...runs[given?.run ?? 0].first, ...(live ? {} : saved.first), ...given };
+  const given = readAddress(), own = runs[given?.run ?? 0].first, first = { ...own, ...saved?.first, ...given };
   if (!live) {
     at("saved").hidden = false;
     at("sentence").hidden = true;
     at("saved").replaceChildren(...saved.sentences.map((text) => element("option", { value: text, textContent: text })));
     at("saved").onchange = () => go({ sentence: at("saved").value, step: 0 }, `“${at("saved").value}”`);
   }
-  if (!live && !hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }))) Object.assign(first, saved.first, { prefix: [], change: null });
-  if (first.sentence || runs[first.run ?? 0].reads === "Beginning") await go(first, `“${first.sentence}”`);
-  if (!given) problem(INCOMPLETE);
+  const has = live || hasAnswer("trace", bodyOf({ prefix: [], change: null, ...first }));
+  if (!has) Object.assign(first, saved.first, { prefix: [], change: null });
+  if ((first.sentence || runs[first.run ?? 0].reads === "Beginning") && !await go(first, `“${first.sentence}”`)) {
+    const { textContent } = at("problem");
+    await go(own, `“${own.sentence}”`);
+    problem(textContent);
+  }
+  if (!given || !has) problem(INCOMPLETE);
   addEventListener("hashchange", () => {
-    const found = readAddress();
+    const found = readAddress(), index = versions.findLastIndex((one) => one.address === location.hash);
     if (!found) problem(INCOMPLETE);
+    else if (index >= 0) back(index);
     else if (found.sentence) go({ other: null, prefix: [], change: null, ...found }, "address");
   });
 }

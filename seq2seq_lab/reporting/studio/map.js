@@ -72,7 +72,7 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
       const start = left + cell * x.length + 8 + k * MARGIN;
       pen.fillStyle = faint;
       turned(NAMES[name] ?? name, start + MARGIN / 2, above);
-      if (named) column.forEach((sum, i) => pen.fillText(sum.toFixed(2), start + 8, above + cell * (i + .5)));
+      if (named) column.slice(0, z.length).forEach((sum, i) => pen.fillText(sum.toFixed(2), start + 8, above + cell * (i + .5)));
     });
     pen.strokeStyle = accent;
     pen.lineWidth = 2;
@@ -130,7 +130,8 @@ export function drawMap(container, { x, y, z, links = [], margins = {}, color = 
     paint();
     say();
   };
-  canvas.onfocus = canvas.onblur = paint;
+  canvas.onblur = paint;
+  canvas.onfocus = () => { paint(); say(); };
   container.append(values, element("div", { className: "scroll" }, canvas), rowTable({ x, y, z, links, scale: color === viridis ? "attention weight" : "" }));
   paint();
   if (name === "map") shown = { mark: (side, index) => {

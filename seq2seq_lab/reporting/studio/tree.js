@@ -37,13 +37,14 @@ function rowsOf(tree, children) {
   return rows;
 }
 
+function endOf(node) { return node.state === "finished" ? `output ${node.output + 1}` : node.state === "pruned" ? `pruned: ${node.reason}` : null; }
+
 function describe(node) {
   const p = node.step ? `${share(node.log_prob)} after the words before it; ` : "";
-  const end = node.state === "finished" ? `output ${node.output + 1}` : node.state === "pruned" ? `pruned: ${node.reason}` : `rank ${node.rank}`;
-  return `${node.text}: ${p}log p so far ${numeral(node.total)}; ${end}`;
+  return `${node.text}: ${p}log p so far ${numeral(node.total)}; ${endOf(node) ?? `rank ${node.rank}`}`;
 }
 
-/* Draw into an element. `force(ids)`: called with the tokens of a chosen box. */
+/* Draw into an element. `force(ids, text)`: called with the tokens and the text of a chosen box. */
 export function drawTree(container, note, traced, step, force) {
   const { tree } = traced;
   container.replaceChildren();
@@ -68,7 +69,7 @@ export function drawTree(container, note, traced, step, force) {
     made.append(svg("rect", { class: "box", x: x(node), y: y(node), width: WIDTH, height: HEIGHT, rx: 3 }),
       svg("rect", { class: "fill", x: x(node) + 1, y: y(node) + 1, width: Math.max(.5, (WIDTH - 2) * Math.exp(node.log_prob)), height: HEIGHT - 2, rx: 2 }),
       svg("text", { x: x(node) + 5, y: y(node) + 15 }, cut(node.text, WIDTH - 8)), svg("title", {}, describe(node)));
-    made.onclick = () => force?.(ids(node));
+    made.onclick = () => force?.(ids(node), node.text);
     made.onfocus = made.onmouseenter = () => { note.textContent = describe(node); };
     made.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); made.onclick(); } });
     return made;
@@ -89,5 +90,5 @@ export function drawTree(container, note, traced, step, force) {
 export function treeTable(traced) {
   const text = (node) => node.parent === null ? "" : `${text(traced.tree[node.parent])} ${node.text}`;
   return table(["step", "words", "log p", "log p so far", "rank", "state"], traced.tree.map((node) =>
-    [node.step, text(node), node.log_prob, node.total, node.rank, node.state === "pruned" ? `pruned: ${node.reason}` : node.state === "finished" ? `output ${node.output + 1}` : node.state]));
+    [node.step, text(node), node.log_prob, node.total, node.rank, endOf(node) ?? node.state]));
 }
