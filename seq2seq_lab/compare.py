@@ -135,7 +135,8 @@ def parser() -> Parser:
     arguments.add_argument(
         "--latex-columns",
         metavar="NAME,NAME",
-        help="the metrics and keys of result.json that the LaTeX table shows (default: those of the terminal)",
+        help="the metrics and keys of result.json that the LaTeX table shows (default: those of the terminal; "
+        "it has no distances between runs)",
     )
     arguments.add_argument(
         "--latex-digits",

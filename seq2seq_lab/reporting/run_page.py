@@ -234,13 +234,19 @@ def outputs(run: Run) -> str:
     wrong.sort(key=lambda pair: (not defects.get(pair[0]), float(pair[1]["score"])))
     note = f"{entry.get('note', '')} {len(wrong):,} of {len(scored):,} outputs differ from the reference"
     note += "; the worst of them:" if wrong else "."
-    rows = "".join(
-        f"<tr><td>{escaped(row['input'])}</td><td>{escaped(row['reference'])}</td>"
-        f"<td>{marked(row['output'], row['reference'])}</td>"
-        f"<td>{', '.join((format(row['score'], '.2f'), *defects.get(index, ())))}</td></tr>"
-        for index, row in wrong[:OUTPUTS]
-    )
-    heads = "".join(f"<th>{name}</th>" for name in ("input", "reference", "output", "score"))
+    names = ("input", "reference", "output", "score")
+    rows = ""
+    for index, row in wrong[:OUTPUTS]:
+        score = ", ".join((format(row["score"], ".2f"), *defects.get(index, ())))
+        cells = (
+            escaped(row["input"]),
+            escaped(row["reference"]),
+            marked(row["output"], row["reference"]),
+            score,
+        )
+        labelled = zip(names, cells, strict=True)  # a narrow window shows the labels instead of the heads
+        rows += f"<tr>{''.join(f'<td data-label={name}>{cell}</td>' for name, cell in labelled)}</tr>"
+    heads = "".join(f"<th>{name}</th>" for name in names)
     found = "".join(f"<p>{escaped(line)}</p>" for line in advice.defects(run))
     table = f'<table id="texts"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
     return f'{found}<p class="note">{escaped(note.strip())}</p><div class="scroll">{table}</div>'

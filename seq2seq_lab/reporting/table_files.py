@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -201,4 +202,4 @@ def _latex(text: str) -> str:
         "×": r"$\times$",
         "→": r"$\rightarrow$",
     }
-    return text.translate(str.maketrans(special))
+    return re.sub(r"(?<![\w)])-(?=\d)", "−", text).translate(str.maketrans(special))

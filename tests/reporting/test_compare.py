@@ -996,7 +996,7 @@ def test_bold_face_columns_digits_and_caption_of_latex(study: Path, tmp_path: Pa
     assert "chrF" not in latex
     assert "1,234,567" in latex
     assert re.search(r"\\textbf\{\d+\.\d \$\\pm\$ \d+\.\d\}", latex)
-    assert re.search(r" & -\d+\.\d \[-\d+\.\d, -?\d+\.\d\] & ", latex)
+    assert re.search(r" & \$-\$\d+\.\d \[\$-\$\d+\.\d, (\$-\$)?\d+\.\d\] & ", latex)
     run = find_runs([study])[0][0]
     signature = run.signature("bleu").replace("|", r"\textbar{}")
     assert (

@@ -73,7 +73,7 @@ def test_the_outputs_of_the_lowest_scores_are_listed(run: Run) -> None:
     rows = html.split("<tbody>")[1].split("</tr>")[:-1]
     assert len(rows) == min(len(wrong), run_page.OUTPUTS)
     worst = min(wrong, key=lambda row: float(row["score"]))
-    assert f"<td><bdi>{worst['input']}</bdi></td>" in rows[0]
+    assert f"<td data-label=input><bdi>{worst['input']}</bdi></td>" in rows[0]
 
 
 def changed(run: Run, metrics: Sequence[dict[str, float]] = (), **result: Any) -> Any:
