@@ -540,6 +540,10 @@ def test_an_open_run_names_the_component_that_fails(
             call()
     with pytest.raises(TypeError, match="unexpected keyword argument 'first_line'"):
         run.predict(["John sleeps ."], first_line=1)
+    own.rename(tmp_path / "moved")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'first_line'"):
+        run.predict(["John sleeps ."], first_line=1)
+    (tmp_path / "moved").rename(own)
     (tmp_path / "lines").write_text("John sleeps .\n")
     words = [str(run_folder), "--config-dir", str(own), "--device=cpu", "search=beam"]
     for program, more in ((evaluate, []), (predict, [str(tmp_path / "lines")])):

@@ -70,6 +70,18 @@ def using(given: str | Path | None) -> Iterator[None]:
 
 
 @contextmanager
+def naming_code_of(given: str | Path) -> Iterator[None]:
+    """Let `frame_of` and the other functions of this module read frames of a folder, without importing its files."""
+    global _folder
+    with _one_at_a_time:
+        before, _folder = _folder, Path(given).resolve()
+        try:
+            yield
+        finally:
+            _folder = before
+
+
+@contextmanager
 def using_in_turn(given: str | Path | None) -> Iterator[None]:
     """Trust a folder as `using` does, in one thread at a time: the trusted folder is that of the process."""
     with _one_at_a_time, using(given):

@@ -401,7 +401,7 @@ def named_components(
     except Exception as error:  # custom code may raise any
         if of_others(error):
             raise
-        with contextlib.nullcontext() if opened_with is None else extensions.using_in_turn(opened_with):
+        with contextlib.nullcontext() if opened_with is None else extensions.naming_code_of(opened_with):
             named = _named(error, config, opened_with is not None)
         if named is None:
             raise

@@ -39,9 +39,13 @@ def build_decoder(
     built: Decoder = part("decoder", decoder, KINDS)(
         input_size=input_size, encoder=encoder, attention=part("attention", attention, KINDS)
     )
-    recurrent = ("attention", "bridge") if isinstance(built, RecurrentDecoder) else ()
-    for name in (*recurrent, "feature_size"):
-        if not hasattr(built, name):
+    needed = {
+        "attention": isinstance(built, RecurrentDecoder),
+        "bridge": type(built).start is RecurrentDecoder.start,
+        "feature_size": True,
+    }
+    for name, is_read in needed.items():
+        if is_read and not hasattr(built, name):
             raise UserError(
                 f"decoder={type(built).__name__}: its constructor does not set self.{name}. See "
                 f'"Decoder" in docs/extending.md.'

@@ -1,6 +1,7 @@
 """Checks what attention functions, decoders and readouts return, in a run with custom components."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,14 +12,18 @@ from torch import Tensor, nn
 from seq2seq_lab.config.extensions import where
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import BaseAttention
-from seq2seq_lab.models.attention.base import Attended, AttentionState
+from seq2seq_lab.models.attention.base import Attended
 from seq2seq_lab.models.decoders.base import Decoder, DecoderState
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.source import Source
 
+Call = Callable[..., Any]  # of a method of a component
+
 HYPOTHESES = 2  # per sentence, as in beam search
-TOLERANCE = 5e-3  # of values that are computed in two ways, also in TF32
+STEPS = 3  # at which `unroll` is compared with `step`; the errors of rounding grow with later ones
+# Relative to the largest value, of values that are computed in two ways.
+TOLERANCE = 5e-3  # also in TF32
 HALF_TOLERANCE = 5e-2  # in bfloat16 and float16
 
 
@@ -30,43 +35,81 @@ def checked_outputs(model: nn.Module) -> Iterator[None]:
         UserError: names the component and what it returned.
     """
     size = getattr(model, "vocabulary_size", None)  # None: a classifier
+    running: set[nn.Module] = set()
     with contextlib.ExitStack() as stack:
         for module in model.modules():
+            checks: dict[str, Callable[..., None]] = {}
             if isinstance(module, BaseAttention):
-                states = _States()
-                stack.callback(module.register_forward_pre_hook(states.keep).remove)
-                stack.callback(module.register_forward_hook(partial(_check_attention, states)).remove)
+                checks = {"forward": _check_attention}
             elif isinstance(module, Readout):
-                stack.callback(module.register_forward_hook(partial(_check_scores, size)).remove)
+                checks = {"forward": partial(_check_scores, size)}
             elif isinstance(module, Decoder) and _is_custom(module):
-                for method in ("step", "unroll"):
-                    setattr(module, method, partial(_checked_call, module, method, getattr(module, method)))
-                    stack.callback(delattr, module, method)
+                own_unroll = type(module).unroll is not Decoder.unroll
+                checks = {"step": _check_step, **({"unroll": _check_unroll} if own_unroll else {})}
+            for method, check in checks.items():
+                setattr(
+                    module, method, partial(_checked_call, running, module, getattr(module, method), check)
+                )
+                stack.callback(delattr, module, method)
         yield
+
+
+def _checked_call(
+    running: set[nn.Module],
+    module: nn.Module,
+    call: Call,
+    check: Callable[..., None],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Call a method of a component, and check what it returns, unless the component calls itself.
+
+    Args:
+        running: the components that are called now.
+        check: is called with the component, the method, its arguments and what it returned.
+    """
+    if module in running:
+        return call(*args, **kwargs)
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    bound.apply_defaults()
+    unnamed = (value for name, value in kwargs.items() if name not in bound.signature.parameters)
+    inputs = (*bound.args, *unnamed)  # those of the contract, in its order
+    states = [one for one in inputs if _is_custom(module) and not isinstance(one, Tensor | Source)]
+    kept = [pair for state in states for pair in _kept(state)]
+    running.add(module)
+    try:
+        returned = call(*args, **kwargs)
+        if any(map(_has_changed, kept)):
+            raise UserError(
+                f"{_name(module)}: it has changed its state in place, for example with add_, += or append. Other hypotheses "
+                f"read the same state: return a new one."
+            )
+        check(module, call, inputs, returned)
+    finally:
+        running.remove(module)
+    return returned
+
+
+def _name(module: nn.Module) -> str:
+    slot = (
+        "attention"
+        if isinstance(module, BaseAttention)
+        else "readout"
+        if isinstance(module, Readout)
+        else "decoder"
+    )
+    return f"{slot}={type(module).__name__}"
 
 
 def _is_custom(module: nn.Module) -> bool:
     return not type(module).__module__.startswith("seq2seq_lab.")
 
 
-class _States:
-    """The values of the last state that an attention function has read."""
-
-    def __init__(self) -> None:
-        self.before: list[Tensor] = []
-
-    def keep(self, attention: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self.before = _copies(inputs[2])
-
-
 def _check_attention(
-    states: _States,
-    attention: BaseAttention,
-    inputs: tuple[Tensor, Source, AttentionState],
-    attended: Attended,
+    attention: BaseAttention, call: Call, inputs: tuple[Any, ...], attended: Attended
 ) -> None:
     query_NTQ, source, state = inputs
-    name, weights_NTS = f"attention={type(attention).__name__}", attended.weights_NTS
+    name, weights_NTS = _name(attention), attended.weights_NTS
     if weights_NTS is None:
         return
     shape = [*query_NTQ.shape[:2], source.encoder_outputs_BSM.shape[1]]
@@ -80,15 +123,15 @@ def _check_attention(
             f"{name}: the attention weights are not finite. Correct it, or the custom "
             f"component whose values it reads."
         )
-    if _is_custom(attention):
-        for after in (state, attended.state):
-            if after.history is not None:
-                _check_selectable(name, after.history, f"its state is {_shown(after.history)}")
-        _check_unchanged(name, state, states.before)
-        if len(query_NTQ) == len(source.encoder_outputs_BSM):
-            rows = _hypotheses(query_NTQ)
-            selected = query_NTQ[rows], source, state.select(rows)
-            _check_hypotheses(name, lambda: attention.forward(*selected).weights_NTS, weights_NTS)
+    if not _is_custom(attention):
+        return
+    for after in (state, attended.state):
+        if after.history is not None:
+            _check_selectable(name, after.history, f"its state is {_shown(after.history)}")
+    if query_NTQ.shape[1] == 1 and len(query_NTQ) == len(source.encoder_outputs_BSM):
+        rows = _hypotheses(query_NTQ)
+        selected = query_NTQ[rows], source, state.select(rows)
+        _check_hypotheses(name, lambda: call(*selected).weights_NTS, weights_NTS)
 
 
 def _hypotheses(x_B: Tensor) -> Tensor:
@@ -121,10 +164,12 @@ def _check_hypotheses(name: str, call: Callable[[], Tensor | None], expected_BX:
         )
 
 
-def _check_scores(size: int | None, readout: nn.Module, inputs: tuple[Any, ...], scores_NTV: Tensor) -> None:
-    name, (*rows, _) = f"readout={type(readout).__name__}", inputs[0].shape
-    shape = list(scores_NTV.shape)
-    expected = [*rows, shape[-1] if size is None else size]
+def _check_scores(
+    size: int | None, readout: nn.Module, call: Call, inputs: tuple[Any, ...], scores_NTV: Tensor
+) -> None:
+    features, weights, source = (*inputs, None, None)[:3]
+    name, shape = _name(readout), list(scores_NTV.shape)
+    expected = [*features.shape[:-1], shape[-1] if size is None else size]
     if shape != expected:
         raise UserError(
             f"{name}: forward returned shape {shape}. Expected: {expected}, a score for each of the output types."
@@ -139,53 +184,45 @@ def _check_scores(size: int | None, readout: nn.Module, inputs: tuple[Any, ...],
         raise UserError(
             f"{name}: forward returned probabilities. Return logits, without softmax, or log-probabilities."
         )
-    features, weights, source = (*inputs, None, None)[:3]
     one_step = features.dim() == 2 or features.shape[1] == 1  # as in a search
     if not (_is_custom(readout) and source is not None and one_step):
         return
     if len(features) == len(source.encoder_outputs_BSM):
-        index_N = _hypotheses(features)
-        selected = features[index_N], None if weights is None else weights[index_N], source
-        _check_hypotheses(name, lambda: readout.forward(*selected), scores_NTV)
+        rows = _hypotheses(features)
+        selected = features[rows], None if weights is None else weights[rows], source
+        _check_hypotheses(name, lambda: call(*selected), scores_NTV)
 
 
-def _checked_call(
-    decoder: Decoder,
-    method: str,
-    call: Callable[..., tuple[Tensor, Any, Tensor | None]],
-    embedded: Tensor,
-    state: Any,
-    source: Source,
-    with_weights: bool = True,
-) -> tuple[Tensor, Any, Tensor | None]:
-    """Call `step` or `unroll` of a custom decoder, and check what it returns."""
-    name, before = f"decoder={type(decoder).__name__}", _copies(state)
-    returned = call(embedded, state, source, with_weights)
-    _check_returned(name, method, returned, decoder, (embedded, state, source, with_weights))
-    features, _, weights = returned
-    _check_unchanged(name, state, before)
-    if method == "unroll" and type(decoder).unroll is not Decoder.unroll:
-        repeated = Decoder.unroll(decoder, embedded, state, source, with_weights)
-        for what, found, expected in (("features", features, repeated[0]), ("weights", weights, repeated[2])):
-            if found is not None and expected is not None and not _is_close(found, expected):
-                raise UserError(
-                    f"{name}: the {what} of unroll differ from those of repeated steps. Correct unroll or step."
-                )
-    if method == "step" and 1 < len(embedded) == len(source.encoder_outputs_BSM):
-        again = partial(_checked_call, decoder, method, call)
-        rows, first = _hypotheses(embedded), torch.zeros(1, dtype=torch.long, device=embedded.device)
-        several = embedded[rows], state.select(rows), source, with_weights
-        _check_hypotheses(name, lambda: again(*several)[0], features)
-        again(embedded[first], state.select(first), source.select(first), with_weights)
-    return returned
+def _check_step(decoder: Decoder, call: Call, inputs: tuple[Any, ...], returned: Any) -> None:
+    embedded_NE, state, source, *more = inputs
+    _check_returned("step", decoder, inputs, returned)
+    if 1 < len(embedded_NE) == len(source.encoder_outputs_BSM):
+        rows = _hypotheses(embedded_NE)
+        several = embedded_NE[rows], state.select(rows), source, *more
+        _check_hypotheses(_name(decoder), lambda: call(*several)[0], returned[0])
+        first = rows[:1]
+        alone = embedded_NE[first], state.select(first), source.select(first), *more
+        _check_returned("step", decoder, alone, call(*alone))
 
 
-def _check_returned(
-    name: str, method: str, returned: object, decoder: Decoder, inputs: tuple[Tensor, Any, Source, bool]
-) -> None:
+def _check_unroll(decoder: Decoder, call: Call, inputs: tuple[Any, ...], returned: Any) -> None:
+    embedded_BTE, *more = inputs
+    _check_returned("unroll", decoder, inputs, returned)
+    repeated = Decoder.unroll(decoder, embedded_BTE[:, :STEPS], *more)
+    for what, found, expected in (
+        ("features", returned[0], repeated[0]),
+        ("weights", returned[2], repeated[2]),
+    ):
+        if found is not None and expected is not None and not _is_close(found[:, :STEPS], expected):
+            raise UserError(
+                f"{_name(decoder)}: the {what} of unroll differ from those of repeated steps. Correct unroll or step."
+            )
+
+
+def _check_returned(method: str, decoder: Decoder, inputs: tuple[Any, ...], returned: object) -> None:
     """Refuse a result of `step` or `unroll` of the wrong types or shapes."""
-    embedded, state, source, with_weights = inputs
-    rows, letters = [*embedded.shape[:-1]], "N" if method == "step" else "B, T"
+    embedded, state, source, with_weights = (*inputs, True)[:4]
+    name, rows, letters = _name(decoder), [*embedded.shape[:-1]], "N" if method == "step" else "B, T"
     if not isinstance(returned, tuple) or len(returned) != 3:
         count = f"{len(returned)} values" if isinstance(returned, tuple) else _shown(returned)
         raise UserError(
@@ -224,35 +261,32 @@ def _check_selectable(name: str, state: object, said: str) -> None:
         )
 
 
-def _check_unchanged(name: str, state: object, before: list[Tensor]) -> None:
-    """Refuse a component that has changed the values of a state, which other steps and hypotheses read."""
-    after = _copies(state)
-    if not all(
-        torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(after, before, strict=True)
-    ):
-        raise UserError(
-            f"{name}: it has changed its state in place, for example with add_ or +=. Other hypotheses read the same state: "
-            f"return a new one."
-        )
-
-
-def _copies(value: object, depth: int = 4) -> list[Tensor]:
-    """Return copies of the tensors in a state, down to so many levels of containers and attributes."""
+def _kept(value: object, depth: int = 4) -> list[tuple[Any, Any]]:
+    """Return each tensor and list in a state with a copy, down to so many levels of containers and attributes."""
     if isinstance(value, Tensor):
-        return [value.detach().clone()]
+        return [(value, value.detach().clone())]
     if isinstance(value, nn.Module) or not depth:
         return []
+    found: list[tuple[Any, Any]] = [(value, [*value])] if isinstance(value, list) else []
     if isinstance(value, tuple | list):
         parts: list[object] = [*value]
     else:
         parts = [*(value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()]
-    return [found for part in parts for found in _copies(part, depth - 1)]
+    return found + [pair for part in parts for pair in _kept(part, depth - 1)]
+
+
+def _has_changed(pair: tuple[Any, Any]) -> bool:
+    value, copy = pair
+    if isinstance(value, list):
+        return len(value) != len(copy)
+    return not torch.equal(value.nan_to_num(), copy.nan_to_num())
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:
     tolerance = HALF_TOLERANCE if torch.is_autocast_enabled(found.device.type) else TOLERANCE
-    return found.shape == expected.shape and torch.allclose(
-        found.float(), expected.float(), rtol=tolerance, atol=tolerance
+    found, expected = found.float(), expected.float()
+    return found.shape == expected.shape and bool(
+        (found - expected).abs().max() <= tolerance * expected.abs().max().clamp_min(1)
     )
 
 

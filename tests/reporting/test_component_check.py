@@ -21,6 +21,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.models.attention import AdditiveAttention, StatefulAttention
 from seq2seq_lab.models.attention.base import AttentionFactory, repeat_rows
+from seq2seq_lab.models.decoders import AttendBeforeDecoder, TransformerDecoder
 from seq2seq_lab.models.decoders.base import Decoder, DecoderState, RecurrentDecoder
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.parts import build_decoder
@@ -271,8 +272,13 @@ def test_wrong_scores_of_a_readout_are_refused(change: Callable[[Tensor], Tensor
     model, batch = small_example()
     with checked_outputs(model):
         model(batch, batch.target_BU)
-    model.readout.register_forward_hook(lambda module, inputs, scores: change(scores))
-    with checked_outputs(model), pytest.raises(UserError, match=rf"^readout=LinearReadout: .*{said}"):
+
+    class Wrong(LinearReadout):
+        def forward(self, *inputs: Any, **named: Any) -> Tensor:
+            return change(super().forward(*inputs, **named))
+
+    model.readout.__class__ = Wrong
+    with checked_outputs(model), pytest.raises(UserError, match=rf"^readout=Wrong: .*{said}"):
         model(batch, batch.target_BU)
 
 
@@ -437,6 +443,34 @@ class InPlace(Remembering):
         return history
 
 
+class All(NamedTuple):
+    """All earlier weights; the mean is computed once."""
+
+    past: list[Tensor]
+    cache: dict[str, Tensor]
+
+    def select(self, index_N: Tensor) -> "All":
+        return All([one[index_N] for one in self.past], {})
+
+
+class Caching(Remembering):
+    def start(self, source: Source) -> Any:
+        return All([super().start(source).weights_NS], {})
+
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Any) -> Tensor:
+        history.cache["mean"] = torch.stack(history.past).mean(0)
+        return super().score_step(query_NQ, keys_BSK, Last(history.cache["mean"]))
+
+    def advance(self, history: Any, weights_NS: Tensor) -> Any:
+        return All([*history.past, weights_NS], {})
+
+
+class Appending(Caching):
+    def advance(self, history: Any, weights_NS: Tensor) -> Any:
+        history.past.append(weights_NS)
+        return history
+
+
 class FirstHypothesis(Remembering):
     def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Last) -> Tensor:
         return super().score_step(query_NQ, keys_BSK, history).roll(int(len(query_NQ) > len(keys_BSK)), 0)
@@ -462,7 +496,9 @@ class Unselectable(Remembering):
     ("kind", "said"),
     [
         (Remembering, ""),
+        (Caching, ""),
         (InPlace, "in place"),
+        (Appending, "in place"),
         (FirstHypothesis, "same results for both.*repeat_rows"),
         (NoRepeat, "fails for a sentence with 2 hypotheses.*repeat_rows"),
         (Unselectable, "its state is a value of type tuple.*select"),
@@ -475,7 +511,7 @@ def test_the_states_and_the_rows_of_a_custom_attention_function_are_checked(
     source = Source.encoded(EncoderOutputs(outputs_BSM, (4, 2), None), lambda outputs_BSM: outputs_BSM)
     attention = kind(query_size=3, encoder_output_size=3)
     with torch.no_grad(), checked_outputs(attention):
-        calls = partial(attention, torch.randn(2, 2, 3), source, attention.initial_state(source))
+        calls = partial(attention, torch.randn(2, 1, 3), source, attention.initial_state(source))
         if not said:
             calls()
             return
@@ -483,11 +519,65 @@ def test_the_states_and_the_rows_of_a_custom_attention_function_are_checked(
             calls()
 
 
+class ByName(AttendBeforeDecoder):
+    """Its methods call each other and the attention function with named arguments."""
+
+    def attend(self, states_NTH: Tensor, embedded_NTE: Tensor, state: Any, source: Source) -> Any:
+        query_NTQ = self.attention.build_query(states_NTH, embedded_NTE)
+        return self.attention(query_NTQ=query_NTQ, source=source, state=state)
+
+    def unroll(self, embedded_BTE: Tensor, state: Any, source: Source, with_weights: bool = True) -> Any:
+        features, weights = [], []
+        for embedded_BE in embedded_BTE.unbind(1):
+            feature_BF, state, weight_BS = self.step(
+                embedded_NE=embedded_BE, state=state, source=source, scale=1.0
+            )
+            features.append(feature_BF)
+            weights.append(weight_BS)
+        return torch.stack(features, 1), state, torch.stack(weights, 1)
+
+    def step(self, *inputs: Any, scale: float = 1.0, **named: Any) -> Any:
+        features_NF, state, weights_NS = super().step(*inputs, **named)
+        return scale * features_NF, state, weights_NS
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "transformer"])
+def test_a_decoder_whose_methods_call_each_other_is_accepted(kind: str) -> None:
+    config = small_config(encoder="transformer" if kind == "transformer" else "bigru", decoder=kind)
+    model, batch = small_model(config), small_example()[1]
+    model.decoder.__class__ = (
+        ByName if kind == "bahdanau" else type("Own", (TransformerDecoder,), {"__module__": "own"})
+    )
+    with torch.no_grad(), checked_outputs(model.eval()):
+        model(batch, batch.target_BU)
+        model.step(batch.target_BU[:, 0], *model.start(batch))
+    assert "step" not in vars(model.decoder)
+
+
+def test_a_recurrent_decoder_with_its_own_start_needs_no_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", __name__)
+    config = small_config()
+    built = build_decoder({"_target_": f"{__name__}.OwnStart"}, config.attention, 4, EncoderSizes(4, 4, 1))
+    assert isinstance(built, OwnStart)
+
+
 def test_a_decoder_without_an_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", __name__)
     config = small_config()
     with pytest.raises(UserError, match=r"^decoder=Unset: its constructor does not set self\.attention\."):
         build_decoder({"_target_": f"{__name__}.Unset"}, config.attention, 4, EncoderSizes(4, 4, 1))
+
+
+class OwnStart(RecurrentDecoder):
+    def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
+        super().__init__()
+        self.attention, self.feature_size = attention(query_size=4, encoder_output_size=4), 4
+
+    def start(self, source: Source) -> Any:
+        raise NotImplementedError
+
+    def step(self, embedded_NE: Tensor, state: Any, source: Source, with_weights: bool = True) -> Any:
+        raise NotImplementedError
 
 
 class Unset(RecurrentDecoder):
