@@ -115,7 +115,7 @@ class Run:
             if "overrides" in record
             else "unknown",
             "machine": "; then ".join(
-                f"{one['device_name']}, {one['threads']} threads, torch {one['torch']}" for one in machines
+                f"{one['device_name']}, threads: {one['threads']}, torch {one['torch']}" for one in machines
             ),
         }
 

@@ -765,7 +765,7 @@ def test_differing_code_precision_and_machine_are_warned_of(
         f"warning: code differs: ccccccc, source bbbbbbb in {one}; ccccccc, source eeeeeee in {two}",
         f"warning: custom components differ: my_attention.py eeeeeee in {one}; my_attention.py fffffff in {two}",
         f"warning: precision differs: fp32 in {one}; bf16 in {two}",
-        f"warning: machine differs: EPYC, 2 threads, torch 2.13.0 in {one}; EPYC, 2 threads, torch 2.14.0 in {two}",
+        f"warning: machine differs: EPYC, threads: 2, torch 2.13.0 in {one}; EPYC, threads: 2, torch 2.14.0 in {two}",
     ):
         assert warning in printed
         assert warning in shown
