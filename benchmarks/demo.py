@@ -78,14 +78,10 @@ def make(source: Path, target: Path) -> None:
     write_json(target / "result.json", {key: value for key, value in result.items() if key not in before})
     write_manifest(target, {"run": listed, "result": ["result.json"]})
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "evaluation"
-        after = {
-            key: value
-            for key, value in seq2seq_lab.load(target, device="cpu")
-            .evaluate(validation=True, output=output)
-            .items()
-            if is_score(key)
-        }
+        output = Path(folder) / "test"
+        run = seq2seq_lab.load(target, device="cpu")
+        scores = run.evaluate(validation=True, output=Path(folder) / "val") | run.evaluate(output=output)
+        after = {key: value for key, value in scores.items() if is_score(key)}
         for name in OF_EVALUATION:
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(output / name, target / name)

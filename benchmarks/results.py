@@ -381,7 +381,7 @@ def scored(result: Mapping[str, Any]) -> dict[str, Any]:
             name.removesuffix(suffix): text for name, text in measured.items() if name.endswith(suffix)
         },
         "groups": {name: value for name, value in measured.items() if name.rpartition("/")[2] in groupings},
-        "examples": {split: str(result[f"{split}/examples"]) for split in score_tables.test_splits(result)},
+        "examples": {split: str(result[f"{split}/examples"]) for split in score_tables.scored_splits(result)},
     }
 
 

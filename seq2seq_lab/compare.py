@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             p_of_median_runs=options.p_of_median_runs,
             for_page=options.html is not None,
             test=options.test,
+            validation=options.validation,
             attention=options.attention,
             config_dir=options.config_dir,
         )
@@ -104,6 +105,11 @@ def parser() -> Parser:
         "--test",
         metavar="NAME",
         help="the test set, NAME in test/NAME/… of result.json (default: the first one, test/…)",
+    )
+    arguments.add_argument(
+        "--validation",
+        action="store_true",
+        help="compare the scores of the validation split: to choose settings without the test scores",
     )
     arguments.add_argument(
         "--margin",

@@ -56,7 +56,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="divide the work among N processes: one for each GPU, or sharing the cores of a CPU (default: 1)",
     )
-    arguments.add_argument("--validation", action="store_true", help="score the validation split too")
+    arguments.add_argument(
+        "--validation", action="store_true", help="score the validation split instead of the test sets"
+    )
     arguments.add_argument(
         "--replace-unknown",
         action="store_true",

@@ -259,9 +259,12 @@ def test_a_plot_on_given_axes(run: LoadedTranslation) -> None:
 def test_a_run_is_evaluated_from_python(run: LoadedTranslation, tmp_path: Path) -> None:
     assert run.result is not None
     opened = seq2seq_lab.load(run.folder, precision="auto")
-    scores = opened.evaluate(validation=True, output=tmp_path / "again")
-    for key in ("val/bleu", "test/bleu", "test/loss_teacher_forced"):
+    scores = opened.evaluate(output=tmp_path / "again")
+    for key in ("test/bleu", "test/loss_teacher_forced"):
         assert scores[key] == pytest.approx(run.result[key], rel=1e-6)
+    validated = opened.evaluate(validation=True, output=tmp_path / "validated")
+    assert validated["val/bleu"] == pytest.approx(run.result["val/bleu"], rel=1e-6)
+    assert "test/bleu" not in validated
     assert opened.evaluate(output=tmp_path / "twice")["test/bleu"] == scores["test/bleu"]
     assert read_result(tmp_path / "again")["test/bleu"] == scores["test/bleu"]
     with pytest.raises(UserError, match="already exists"):

@@ -1,5 +1,6 @@
 """A trained run scored again: the scores equal those of the run and of sacreBLEU's command line; other searches."""
 
+import csv
 import json
 import math
 import re
@@ -13,6 +14,7 @@ import command_line
 import pytest
 import torch
 from demo_models import DATA
+from programs import compare
 from rewriting import rewrite
 
 import seq2seq_lab
@@ -130,15 +132,19 @@ def test_evaluating_again_returns_the_scores_of_the_run(
     run: seq2seq_lab.LoadedTranslation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.result is not None
-    again = scored(str(run.folder), "--validation")
-    assert again["checkpoint"] == run.result["best_checkpoint"]
-    names = [name for name in run.result if name.startswith(("test/", "val/")) and name != "val/seconds"]
-    assert {"test/ter", "test/bleu_confidence", "test/compositional/bleu", "val/aer"} <= {*names}
-    assert {name: again[name] for name in names} == {name: run.result[name] for name in names}
+    validated, again = scored(str(run.folder), "--validation"), scored(str(run.folder))
+    for result, start, precision, some in (
+        (validated, "val/", "bf16", {"val/ter", "val/aer"}),
+        (again, "test/", "fp32", {"test/ter", "test/bleu_confidence", "test/compositional/bleu"}),
+    ):
+        names = [name for name in run.result if name.startswith(start) and name != "val/seconds"]
+        assert some <= {*names}
+        assert {name: result[name] for name in names} == {name: run.result[name] for name in names}
+        assert not any(key.startswith({"val/": "test/", "test/": "val/"}[start]) for key in result)
+        assert (result["checkpoint"], result["precision"]) == (run.result["best_checkpoint"], precision)
     for result in (run.result, again):
         counts = result["provenance"]["data"]["counts"]
         assert 0 < counts["test/source_within_one_word"] <= 40
-    assert (again["precision"], again["validation_precision"]) == ("fp32", "bf16")
     assert again["provenance"]["data"] == run.result["provenance"]["data"]
     as_trained = scored(str(run.folder), "--precision", "bf16")
     assert as_trained["provenance"]["precision"] == "bf16"
@@ -273,8 +279,42 @@ def test_the_output_folder_is_a_new_one(
         with pytest.raises(SystemExit):
             evaluate.main([str(run.folder), "--output", str(there)])
         assert f"--output={there} already exists" in capsys.readouterr().err
-    evaluate.main([str(run.folder), "--validation", "search=beam", "--output", str(tmp_path / "a" / "b")])
+    evaluate.main([str(run.folder), "search=beam", "--output", str(tmp_path / "a" / "b")])
     assert (tmp_path / "a" / "b" / "result.json").is_file()
+
+
+def test_a_search_is_chosen_on_the_validation_split(
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(tmp_path / name) for name in ("beam", "wide")]
+    for folder, size in zip(folders, (2, 4), strict=True):
+        changes = ["search=beam", f"search.size={size}"]
+        evaluate.main([str(run.folder), "--validation", *changes, "--output", folder])
+    shown = capsys.readouterr().out
+    assert re.search(r"± 95% interval +┃ +val ", shown)
+    assert "BLEU signature" in shown
+    assert " on the validation split" in (tmp_path / "beam" / "report.html").read_text("utf-8")
+    assert (tmp_path / "beam" / "bleu_by_length.png").is_file()
+    compare.main(
+        [
+            str(run.folder),
+            *folders,
+            "--validation",
+            "--by=search,search.size",
+            "--csv",
+            f"{tmp_path / 'a.csv'}",
+        ]
+    )
+    rows = [*csv.DictReader((tmp_path / "a.csv").read_text("utf-8").splitlines())]
+    found = {row["search"]: row for row in rows if row["search.size"] != "4"}
+    beam = json.loads((tmp_path / "beam" / "result.json").read_text("utf-8"))
+    assert run.result is not None
+    for search, result in (("beam", beam), ("greedy", run.result)):
+        assert float(found[search]["val/bleu mean"]) == pytest.approx(result["val/bleu"])
+        assert found[search]["recorded precision"] == "bf16"
+    with pytest.raises(SystemExit):
+        compare.main(folders)
+    assert "scored on the validation split only; --validation compares such scores" in capsys.readouterr().err
 
 
 def test_a_run_of_another_format_is_refused_before_its_settings_are_read(

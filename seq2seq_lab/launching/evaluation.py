@@ -54,7 +54,7 @@ def score(
     """Score a run together with the other ranks, and write the scores. Only rank 0 writes.
 
     Args:
-        validation: score the validation split too.
+        validation: score the validation split instead of the test sets.
         output: the folder to write; None for evaluations/NUMBER in the run folder.
         options: for `Task.evaluator`.
 
@@ -72,8 +72,8 @@ def score(
         origin = provenance(
             run.config, data.record, recorded_weights(read_record(run.folder)), run.device, ranks.size
         )
-    validation_precision = choose_validation_precision(run) if validation else run.precision
-    splits = [*([data.validation] if validation else []), *data.tests]
+    precision = choose_validation_precision(run) if validation else run.precision
+    splits = [data.validation] if validation else data.tests
     if not splits:
         raise UserError("The data set has no test set. Give --validation, or another data set.")
     evaluated = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "evaluations"
@@ -85,7 +85,6 @@ def score(
     # Which metrics and groups there are depends on what a split has.
     evaluations, metrics, groupings = [], dict[str, Metric](), dict[str, Grouping]()
     for split in splits:
-        precision = validation_precision if split is data.validation else run.precision
         evaluator = task.evaluator(split, run.model, Compute(run.device, precision, ranks), **options)
         evaluations.append((split, evaluator(final=True)))
         metrics |= {metric.name: metric for metric in evaluator.metrics}
@@ -95,24 +94,22 @@ def score(
         return run.folder, {}
     folder = make_numbered_folder(evaluated) if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    write_settings(folder, run, origin)
+    write_settings(folder, run, precision, origin)
     run_report.warn_of_values([evaluation for _, evaluation in evaluations], set())
     scores, _ = run_report.report_evaluations(
         task, evaluations, declared, folder=folder, tracker=Trackers(()), step=0
     )
-    scores |= baselines.measured(task, data.tests)
+    scores |= baselines.measured(task, splits)
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",
         "run": run.opening.folder,
         "checkpoint": run.checkpoint,
-        "precision": run.precision.value,
+        "precision": precision.value,
         "search": run.config.search,
         "dataset": run.config.dataset,
-        "provenance": {"precision": run.precision.value, **origin},
+        "provenance": {"precision": precision.value, **origin},
     }
-    if validation:
-        about["validation_precision"] = validation_precision.value
     kept = {name: run.result[name] for name in task.kept_entries if run.result and name in run.result}
     write_result(folder, about | kept | scores)
     return folder, scores
@@ -145,10 +142,11 @@ def read_data(run: Loaded, validation: bool) -> EvaluationData:
     return data
 
 
-def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None:
+def write_settings(folder: Path, run: Loaded, precision: Precision, origin: Mapping[str, Any]) -> None:
     """Write `config.yaml` and `run.json` of the evaluation, in the format of a run, for `seq2seq_lab.compare`.
 
     Args:
+        precision: of the evaluation.
         origin: the result of `provenance.provenance`.
     """
     opening = run.opening
@@ -160,7 +158,7 @@ def write_settings(folder: Path, run: Loaded, origin: Mapping[str, Any]) -> None
         "format": RUN_FORMAT,
         "choices": {**record["choices"], **changed},
         "precision": record["precision"],
-        "test_precision": run.precision.value,
+        "test_precision": precision.value,
         "evaluation": {
             "run": opening.folder,
             "checkpoint": opening.checkpoint,

@@ -11,6 +11,7 @@ from seq2seq_lab.data.licences import GENERATED, NOT_KNOWN
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.runs import Run
+from seq2seq_lab.reporting.score_tables import first_split
 
 FEW = 5  # with fewer wrong outputs, a group leads to no advice
 
@@ -56,7 +57,7 @@ def advise(run: Run) -> Iterator[Advice]:
             "docs/tutorial.md, lesson 1",
         )
     yield from by_group(run)
-    if result.get("test/loops"):
+    if loops := result.get(f"{first_split(result)}/loops"):
         words = [
             "seq2seq_lab.evaluate",
             result.get("run", str(run.folder)),
@@ -64,7 +65,7 @@ def advise(run: Run) -> Iterator[Advice]:
             "search=beam",
         ]
         yield Advice(
-            f"{result['test/loops']:.2%} of the test outputs repeat a segment. See whether a beam avoids it.",
+            f"{loops:.2%} of the outputs repeat a segment. See whether a beam avoids it.",
             f"python -m {shlex.join(words)}",
             "docs/tutorial.md, lesson 6",
         )
@@ -108,9 +109,11 @@ def still_improving(run: Run) -> bool:
 
 
 def by_group(run: Run) -> Iterator[Advice]:
-    """Yield the group of test examples with the highest error rate, for each grouping by a share of correct outputs."""
+    """Yield the group of examples with the highest error rate, for each grouping by a share of correct outputs."""
     for key, grouping in run.declared.groupings.items():
-        rows = [row for row in run.result.get(f"test/{key}", ()) if row["value"] is not None]
+        rows = [
+            row for row in run.result.get(f"{first_split(run.result)}/{key}", ()) if row["value"] is not None
+        ]
         one = grouping.declaration
         is_share = one.higher_is_better and [*(one.limits or ())] == [0.0, 1.0]
         if grouping.ordered or not is_share or not rows:
@@ -119,29 +122,30 @@ def by_group(run: Run) -> Iterator[Advice]:
         wrong = worst["count"] * (1 - worst["value"])
         if wrong >= FEW:
             yield Advice(
-                f"The error rate is highest for test examples with {worst['group']}: {wrong:.0f} of {worst['count']:,} "
+                f"The error rate is highest for examples with {worst['group']}: {wrong:.0f} of {worst['count']:,} "
                 f"are wrong ({1 - worst['value']:.0%}). Read their outputs and attention, and compare with another setting.",
                 reading="docs/tutorial.md, lesson 2",
             )
 
 
 def defects(run: Run) -> Iterator[str]:
-    """Yield the counts of outputs of the first test set that loop, reach the length limit, or have unknown words."""
-    result, total = run.result, len(run.examples)
-    for key, text in (("test/loops", "are loops"), ("test/at_limit", "were ended by the length limit")):
-        if result.get(key):
-            yield f"{result[key]:.2%} of the outputs {text}."
+    """Yield the counts of outputs of `first_split` that loop, reach the length limit, or have unknown words."""
+    split, total = first_split(run.result), len(run.examples)
+    for name, text in (("loops", "are loops"), ("at_limit", "were ended by the length limit")):
+        if share := run.result.get(f"{split}/{name}"):
+            yield f"{share:.2%} of the outputs {text}."
     unknown = sum(UNKNOWN in row["output"] for row in run.examples)
     if unknown:
         yield f"{unknown:,} of {total:,} outputs contain {UNKNOWN}, a word that the vocabulary does not have."
 
 
 def against_baseline(result: Mapping[str, Any], declared: Declarations) -> str:
-    """Return the best trivial baseline on the first test set by the primary metric; empty without one."""
-    if (found := baselines.best(result, declared)) is None:
+    """Return the best trivial baseline on `first_split` by the primary metric; empty without one."""
+    split = first_split(result)
+    if (found := baselines.best(result, declared, split)) is None:
         return ""
     label, key = found
-    value = declared.metrics[declared.primary].text(result[f"{key}/test/{declared.primary}"])
+    value = declared.metrics[declared.primary].text(result[f"{key}/{split}/{declared.primary}"])
     return f"The best trivial baseline ({label}) has {value}."
 
 

@@ -1,7 +1,8 @@
 """The results of trivial baselines, recorded and shown beside those of a model.
 
 In `result.json`, `baseline/NAME/label` is the name of a baseline in tables, and `baseline/NAME/test/METRIC` a metric on the
-test set whose metrics of the model are `test/METRIC`; the same with `test/OTHER` for further test sets.
+test set whose metrics of the model are `test/METRIC`; the same with `test/OTHER` for further test sets, and with `val` in an
+evaluation of the validation split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ PREFIX, LABEL = "baseline/", "/label"
 
 
 def measured(task: Task, splits: Sequence[Any]) -> dict[str, Any]:
-    """Compute the baselines of a task on test splits; return the entries of `result.json`."""
+    """Compute the baselines of a task on splits; return the entries of `result.json`."""
     result: dict[str, Any] = {}
     for split in splits:
         heartbeat.beat("computing the baselines")
@@ -35,9 +36,13 @@ def labels(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def best(result: Mapping[str, Any], declared: Declarations) -> tuple[str, str] | None:
-    """Return the label and the key of the trivial baseline with the best primary metric; None without baselines."""
-    name = f"test/{declared.primary}"
+def best(result: Mapping[str, Any], declared: Declarations, split: str) -> tuple[str, str] | None:
+    """Return the label and the key of the trivial baseline with the best primary metric; None without baselines.
+
+    Args:
+        split: the prefix of the examples.
+    """
+    name = f"{split}/{declared.primary}"
     found = {
         (label, key): result[f"{key}/{name}"]
         for key, label in labels(result).items()

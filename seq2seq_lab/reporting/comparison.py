@@ -27,6 +27,7 @@ from seq2seq_lab.reporting.distances import (
 from seq2seq_lab.reporting.group_tests import GroupDifference, Pair, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import FIRST, Group, differing, find_runs, further_tests, group_runs
+from seq2seq_lab.reporting.score_tables import VALIDATION
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.notebook import html_table
 from seq2seq_lab.runtime.tables import mean_and_deviation, print_table, with_spread
@@ -149,9 +150,9 @@ class Table:
         return self.metrics[self.metric].higher_is_better is not None
 
     @property
-    def test(self) -> str:
-        """The prefix of the test set in the folders of the runs; see `Run.test`."""
-        return self.groups[0].runs[0].test
+    def split(self) -> str:
+        """The prefix of the examples that are compared, in the folders of the runs; see `Run.split`."""
+        return self.groups[0].runs[0].split
 
     @property
     def label(self) -> str:
@@ -169,6 +170,7 @@ def compare_folders(
     p_of_median_runs: bool = False,
     for_page: bool = False,
     test: str | None = None,
+    validation: bool = False,
 ) -> Table:
     """Compare the finished runs in folders; see `compare`.
 
@@ -177,6 +179,7 @@ def compare_folders(
         by: the settings that distinguish the rows; () for all that differ, except the seed.
         test: the name of the test set, NAME in `test/NAME/…` of `result.json`; None for the first one. Runs without it are
             skipped.
+        validation: compare the scores of the validation split instead of those of a test set.
         for_page: also skip runs whose outputs and attention are malformed.
 
     Raises:
@@ -186,7 +189,9 @@ def compare_folders(
     require_list("compare", "settings", by, "by")
     named = [*map(named_folder, folders)]
     require(named != [], "folders", named, "one or more folders")
-    runs, skipped = find_runs(named, for_page, test)
+    require(test is None or not validation, "--test", test, "left out with --validation")
+    split = VALIDATION if validation else FIRST if test is None else f"{FIRST}/{test}"
+    runs, skipped = find_runs(named, for_page, split)
     table = compare(group_runs(runs, by), baseline, metric, margin=margin, p_of_median_runs=p_of_median_runs)
     return replace(table, skipped=tuple(skipped))
 
@@ -465,7 +470,7 @@ def explanation(table: Table, shown: Mapping[str, Declaration]) -> str:
     signature = shared_signature(table)
     parts = [
         "Means; std: standard deviation over the runs of a line.",
-        *([] if table.test == FIRST else [f"Test set: {table.test.removeprefix(f'{FIRST}/')}."]),
+        *split_note(table),
         *([f"{table.label}: {signature}."] if signature else []),
         *(
             []
@@ -482,6 +487,14 @@ def explanation(table: Table, shown: Mapping[str, Declaration]) -> str:
         base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
         parts += [f"{table.label} differences from {base}.", *difference_notes(table)]
     return " ".join(parts)
+
+
+def split_note(table: Table) -> Iterator[str]:
+    """Yield which examples are compared if they are not those of the first test set."""
+    if table.split == VALIDATION:
+        yield "Scores of the validation split."
+    elif table.split != FIRST:
+        yield f"Test set: {table.split.removeprefix(f'{FIRST}/')}."
 
 
 def untested(table: Table) -> Iterator[str]:
@@ -507,13 +520,13 @@ def other_test_sets(table: Table) -> Iterator[str]:
     """Yield how to compare the runs on their further test sets."""
     runs = [run for group in table.groups for run in group.runs]
     names = dict.fromkeys(name for run in runs for name in further_tests(run.result))
-    if table.test == FIRST and names:
+    if table.split == FIRST and names:
         yield f"Other test sets: {', '.join(f'--test {shlex.quote(name)}' for name in names)}."
 
 
 def statistics_of(table: Table) -> str:
     """Return what two lines need to be tested."""
-    return f"statistics of {table.label} on the same test examples"
+    return f"statistics of {table.label} on the same examples"
 
 
 def untested_models(table: Table) -> Iterator[str]:
@@ -541,10 +554,10 @@ def difference_notes(table: Table) -> Iterator[str]:
             return "one comparison, not corrected"
         if table.named is not None:
             return f"Holm-corrected for {count} comparisons with the baseline"
-        return f"Holm-corrected for all {count} pairs of lines with the same test set"
+        return f"Holm-corrected for all {count} pairs of lines with the same examples"
 
     explained = {
-        DIFFERENCE: f"{DIFFERENCE}: of the means, over seeds and test examples; not corrected.",
+        DIFFERENCE: f"{DIFFERENCE}: of the means, over seeds and examples; not corrected.",
         P_SEEDS: f"{P_SEEDS}: of lines of {LEAST_TESTED} or more runs; {correction(table.comparisons)}.",
         SEEDS: f"{SEEDS}: seeds of both lines with which a difference of this size would be found in {POWER:.0%} of cases.",
         EQUAL: f"{EQUAL}: two one-sided tests at the 5% level place the difference within ±{table.margin}, which should be "

@@ -31,7 +31,7 @@ def save_figures(table: Table, folder: Path) -> list[Path]:
         groupings = group.runs[0].declared.groupings | groupings
     for key, grouping in groupings.items():
         if any(run.result.get(f"test/{key}") for group in table.groups for run in group.runs):
-            paths.append(folder / f"{table.test.replace('/', '_')}_{key}.pdf")
+            paths.append(folder / f"{table.split.replace('/', '_')}_{key}.pdf")
             save_figure(draw_grouping(table, key, grouping), paths[-1])
     return paths
 
@@ -105,7 +105,7 @@ def draw_grouping(table: Table, key: str, grouping: GroupingDeclaration) -> "Fig
     return draw_series(
         [grouping_series(label, rows, list(counts)) for label, rows in rows_of.items()],
         f"{grouping.label} (n: number of examples)",
-        f"{table.test} {metric.label}",
+        f"{table.split} {metric.label}",
         "means of the runs of a line, with standard deviations"
         if several
         else f"runs of median {table.label}, with 95% intervals over the examples",

@@ -24,7 +24,7 @@ SEED = "seed"
 SEARCH_SEED = "search.seed"
 EXPERIMENT = "experiment"
 MISSING = "–"  # the value of a setting that a run does not have
-DATA = ("test set", "data")  # not settings: what separates runs that cannot be compared
+DATA = ("test set", "validation split", "data")  # not settings: what separates runs that cannot be compared
 # Dotted keys that also have a top-level key, by which W&B groups runs.
 TOP_LEVEL = {
     "model.name": "model",

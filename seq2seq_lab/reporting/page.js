@@ -176,7 +176,7 @@ function drawBars() {
   });
   const range = one.limits ? { range: [low, high + 0.03 * (high - low)] } : {};
   draw("bars", traces, {
-    barmode: "group", xaxis: { title: { text: one.axis }, type: "category", categoryorder: "array", categoryarray: one.order }, yaxis: { title: { text: "test " + one.metric }, ...range },
+    barmode: "group", xaxis: { title: { text: one.axis }, type: "category", categoryorder: "array", categoryarray: one.order }, yaxis: { title: { text: `${data.split} ${one.metric}` }, ...range },
   });
 }
 

@@ -112,7 +112,7 @@ def effects_table(table: Table) -> str:
     rows = [one.cells(table) for one in found[:SHOWN]]
     explained = (
         f"Pairs of lines that differ in one setting, or in settings that vary together: the gain in {table.label}, over "
-        f"seeds and test examples. An interval that contains 0, or p above {LEVEL}: not decided. "
+        f"seeds and examples. An interval that contains 0, or p above {LEVEL}: not decided. "
         f"p is corrected for all pairs of lines of the table; it needs {LEAST_TESTED} runs of both.{more}"
     )
     return f'<div class="scroll">{html_table(HEADS, rows)}</div><p class="note">{html.escape(explained)}</p>'
@@ -125,6 +125,7 @@ def page_data(table: Table) -> dict[str, Any]:
     medians = [group.median(table.score) for group in table.groups]
     return {
         "metric": table.label,
+        "split": table.split,
         "runs": names_of(table.groups),
         "groups": [
             {
@@ -180,7 +181,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         )
 
     varies = [group.varies for group in table.groups for _ in group.runs]
-    for key in table.groups[0].varies:  # settings, and sometimes "test set" and "data"
+    for key in table.groups[0].varies:  # settings, and sometimes those of `naming.DATA`
         add(key, "setting", DIFFERING, [one[key] for one in varies])
     if SEED not in table.groups[0].varies:
         add(SEED, "setting", DIFFERING, [run.seed for run in runs])
@@ -334,7 +335,7 @@ def axes(table: Table) -> list[dict[str, Any]]:
     texts = {key: [settings[key] for settings, _ in scored] for key in keys}
     of_settings = [axis(key, values) for key, values in texts.items() if len(set(values)) > 1]
     scores = [score for _, score in scored]
-    return [*of_settings, {"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"}]
+    return [*of_settings, {"label": f"{table.split} {table.label}", "values": scores, "tickformat": ".4~g"}]
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:

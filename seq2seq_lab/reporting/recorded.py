@@ -13,6 +13,7 @@ import numpy as np
 from seq2seq_lab.config.schema import FLAT_PARTS
 from seq2seq_lab.config.type_checks import describe, fits
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting.score_tables import first_split
 
 if TYPE_CHECKING:
     from seq2seq_lab.reporting.runs import Run
@@ -58,7 +59,7 @@ def check_run(run: "Run") -> None:
     Raises:
         UserError: names the entry.
     """
-    _check(run.result, {"test/examples": str, "provenance": dict}, "result.json")
+    _check(run.result, {f"{first_split(run.result)}/examples": str, "provenance": dict}, "result.json")
     record = {**run.record, **run.result["provenance"]}
     _check(record, PROVENANCE, "run.json")
     _check(record["data"], {"fingerprint": str}, "run.json: data")

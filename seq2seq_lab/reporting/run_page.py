@@ -105,12 +105,13 @@ def title(run: Run) -> str:
 
 
 def summary(run: Run) -> str:
-    """Return the primary metric on the first test set, its interval, the best trivial baseline, and what an AER is of."""
+    """Return the primary metric on `first_split`, its interval, the best trivial baseline, and what an AER is of."""
     declared, result = run.declared, run.result
-    one = declared.metrics[declared.primary]
-    text = f"{one.label} {score_tables.cell(result, declared, 'test', declared.primary)} on the test set"
-    if result.get(f"test/{declared.primary}_confidence"):
-        text += " (± 95% interval over test examples, not over seeds)"
+    one, split = declared.metrics[declared.primary], score_tables.first_split(result)
+    value = score_tables.cell(result, declared, split, declared.primary)
+    text = f"{one.label} {value} on {score_tables.split_text(split)}"
+    if result.get(f"{split}/{declared.primary}_confidence"):
+        text += " (± 95% interval over its examples, not over seeds)"
     return " ".join(
         filter(None, (f"{text}.", advice.against_baseline(result, declared), about_aer(result, declared)))
     )
@@ -224,7 +225,7 @@ def groups(run: Run) -> str:
 
 
 def outputs(run: Run) -> str:
-    """Return the worst outputs of the first test set: those that did not end as they should, then by score."""
+    """Return the worst outputs of `first_split`: those that did not end as they should, then by score."""
     entry = run.result.get("page", {}).get("examples")
     scored = [(index, row) for index, row in enumerate(run.examples) if row["score"] is not None]
     if entry is None or not scored:
@@ -319,5 +320,5 @@ def evaluation_facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("evaluated run", result["run"]),
         ("checkpoint", result["checkpoint"]),
-        ("precision", f"test {result['precision']}"),
+        ("precision", result["precision"]),
     ]

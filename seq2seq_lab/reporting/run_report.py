@@ -186,19 +186,21 @@ def report_evaluations(
         score_tables.write_statistics(folder / "scored" / f"{dotted(prefix)}.npz", evaluation.measurement)
         if prefix != "val":
             tracker.log_metrics(evaluation.values, step)
+    by_prefix = {split.prefix: evaluation for split, evaluation in evaluations}
+    shown = "test" if "test" in by_prefix else "val"  # on pages
     for split, evaluation in evaluations:
         report = task.report(split, evaluation, None)
         show_end(report, split.prefix, folder, tracker, step)
         lines = lines or report.lines
-        result["page"] = page_files(report, split.prefix) | result["page"]
+        result["page"] = page_files(report, split.prefix, shown) | result["page"]
         result |= report.entries
         if report.worst:
             result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = report.worst
     for key, grouping in declared.groupings.items():
         tests = {
-            split.prefix: evaluation.measurement.groups[key]
-            for split, evaluation in evaluations
-            if split.prefix != "val" and key in evaluation.measurement.groups
+            prefix: evaluation.measurement.groups[key]
+            for prefix, evaluation in by_prefix.items()
+            if (prefix != "val" or prefix == shown) and key in evaluation.measurement.groups
         }
         if tests and grouping.ordered:
             picture = folder / f"{key}.png"

@@ -29,7 +29,7 @@ from seq2seq_lab.reporting.naming import (
     setting_value,
     text_of,
 )
-from seq2seq_lab.reporting.score_tables import read_statistics, test_splits
+from seq2seq_lab.reporting.score_tables import VALIDATION, first_split, read_statistics, scored_splits
 from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
@@ -53,7 +53,8 @@ class Run:
         result: the contents of `result.json`.
         record: the contents of `run.json`.
         damaged: the problem of each damaged file of statistics or examples in the folder; these files are not used.
-        test: the prefix of the test set that is compared, in the folder: `test`, or `test/NAME` for `of_test_set`.
+        split: the prefix, in the folder, of the examples that are compared and shown: `first_split`, or another one that
+            `of_split` has put in its place.
     """
 
     folder: Path
@@ -61,7 +62,7 @@ class Run:
     result: dict[str, Any]
     record: dict[str, Any]
     damaged: dict[str, str]
-    test: str = FIRST
+    split: str = FIRST
 
     @property
     def is_evaluation(self) -> bool:
@@ -80,11 +81,11 @@ class Run:
 
     @property
     def test_set(self) -> str:
-        """Identifies the examples of its test set and how they are scored."""
+        """Identifies the examples that are compared and how they are scored."""
         return str(self.result["test/examples"])
 
     def signature(self, metric: str) -> str:
-        """Return how a metric of the test set was computed; empty if the metric has no signature."""
+        """Return how a metric was computed; empty if it has no signature."""
         return str(self.result.get(f"test/{metric}_signature", ""))
 
     @functools.cached_property
@@ -106,11 +107,12 @@ class Run:
         checkout = f"{commit[:7]}{' (changed)' if record['dirty'] else ''}, " if commit else ""
         components = [f"{name} {digest[:7]}" for name, digest in sorted(record["components"].items())]
         machines = [record["machine"], *record.get("resumed_on", ())]
+        is_validated = self.split == VALIDATION and not self.is_evaluation  # in the precision of the training
         return {
             "data": record["data"]["fingerprint"][:7],
             "code": f"{checkout}{self.code}",
             COMPONENTS: ", ".join(components) or "none",
-            "precision": record["test_precision"],
+            "precision": record["precision" if is_validated else "test_precision"],
             "overrides": shlex.join(renamed_settings(record["overrides"])) or "none"
             if "overrides" in record
             else "unknown",
@@ -122,11 +124,11 @@ class Run:
     @property
     def statistics_file(self) -> str:
         """The name of the file of `statistics`."""
-        return f"scored/{dotted(self.test)}.npz"
+        return f"scored/{dotted(self.split)}.npz"
 
     @functools.cached_property
     def statistics(self) -> dict[str, Array]:
-        """The statistics per example of its test set; empty if the folder does not have them."""
+        """The statistics per example of `split`; empty if the folder does not have them."""
         name = self.statistics_file
         return read_statistics(self.folder / name) if self._usable(name) else {}
 
@@ -217,13 +219,13 @@ class Group:
 
 
 def find_runs(
-    paths: Iterable[Path], for_page: bool = False, test: str | None = None
+    paths: Iterable[Path], for_page: bool = False, split: str = FIRST
 ) -> tuple[list[Run], list[str]]:
     """Return the finished runs in folders, at any depth, and the skipped folders with the reasons.
 
     Args:
         for_page: also skip runs whose outputs and attention are malformed.
-        test: see `of_test_set`; runs without this test set are skipped. None: the first one.
+        split: see `of_split`; runs without scores of it are skipped.
 
     Raises:
         UserError: a folder does not exist, or no run is finished.
@@ -237,7 +239,9 @@ def find_runs(
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
             try:
-                run = read_finished(folder, for_page, test)
+                run = read_finished(folder, for_page, split)
+                if run.split != split:
+                    raise UserError("scored on the validation split only; --validation compares such scores")
             except UserError as error:
                 reason = str(error).removesuffix(".")
                 skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
@@ -257,8 +261,8 @@ def find_runs(
     kept = [run for index, run in enumerate(found) if index not in differing]
     skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
     if not kept:
-        if test is not None:
-            _require_test_set(find_runs(paths)[0], test)
+        if split not in (FIRST, VALIDATION):
+            _require_test_set(find_runs(paths)[0], split.removeprefix(f"{FIRST}/"))
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "
             f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
@@ -284,15 +288,15 @@ def _digest_of_records(run: Run) -> str:
     return " ".join(sha256(run.folder / name) for name in names)
 
 
-def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
+def read_finished(folder: Path, for_page: bool, split: str = FIRST) -> Run:
     """Return the finished run in a folder.
 
     Args:
         for_page: also refuse a run whose outputs and attention are malformed.
-        test: see `of_test_set`; None: the first test set.
+        split: see `of_split`.
 
     Raises:
-        UserError: the run has not finished or has no such test set, or its files are damaged or malformed.
+        UserError: the run has not finished or no scores of the split, or its files are damaged or malformed.
     """
     foreign.check_tree(folder)
     if (folder / "run.json").is_file():
@@ -303,10 +307,10 @@ def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
         raise UserError(error if status == "damaged" else ": ".join(filter(None, (status, error))))
     if damaged := find_damage(folder, "run"):
         raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
-    run = read_run(folder, result)
-    if test is not None:
+    run = replace(read_run(folder, result), split=first_split(result))
+    if split != FIRST:
         recorded.check_page(run)
-        run = replace(run, result=of_test_set(result, test), test=f"{FIRST}/{test}")
+        run = replace(run, result=of_split(result, split), split=split)
     recorded.check_run(run)
     if for_page:
         recorded.check_page_rows(run)
@@ -315,25 +319,30 @@ def read_finished(folder: Path, for_page: bool, test: str | None = None) -> Run:
 
 def further_tests(result: Mapping[str, Any]) -> list[str]:
     """Return the names of the test sets of a `result.json` besides the first one."""
-    return [split.removeprefix(f"{FIRST}/") for split in test_splits(result) if split != FIRST]
+    start = f"{FIRST}/"
+    return [split.removeprefix(start) for split in scored_splits(result) if split.startswith(start)]
 
 
-def of_test_set(result: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a `result.json` with another test set as its only one: `test/NAME/…` replaces `test/…`.
+def of_split(result: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Return a `result.json` with other examples as its only test set: `SPLIT/…` replaces `test/…`.
+
+    Args:
+        split: the prefix of a further test set or of the validation split.
 
     Raises:
-        UserError: the run has no such test set.
+        UserError: the run has no scores of them.
     """
-    if f"{FIRST}/{name}/examples" not in result:
-        raise UserError(f"no test set {name}")
+    if f"{split}/examples" not in result:
+        raise UserError(f"no scores of {split}")
     found: dict[str, Any] = {}
     for key, value in result.items():
-        # A metric of a test set, maybe that of a trivial baseline.
-        if (match := re.fullmatch(rf"((?:baseline/[^/]+/)?{FIRST}/)(.+)", key)) is None:
+        # A metric, maybe that of a trivial baseline.
+        baseline, name = re.fullmatch(r"(baseline/[^/]+/)?(.+)", key).groups(default="")  # type: ignore[union-attr]
+        if name.startswith(f"{split}/"):
+            found[f"{baseline}{FIRST}/{name.removeprefix(f'{split}/')}"] = value
+        elif not name.startswith(f"{FIRST}/"):
             found[key] = value
-        elif match[2].startswith(f"{name}/"):
-            found[match[1] + match[2].removeprefix(f"{name}/")] = value
-    end = f".{dotted(f'{FIRST}/{name}')}.jsonl"
+    end = f".{dotted(split)}.jsonl"
     found["page"] = {
         kind: {**entry, "file": re.sub(rf"\.{FIRST}\.jsonl$", lambda _: end, entry["file"])}
         for kind, entry in result.get("page", {}).items()
@@ -401,7 +410,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
             runs, lambda run: tuple(setting_value(run, key) for key in keys)
         ).items()
     ]
-    groups = _split(groups, "test set", lambda run: run.test_set)
+    compared = "validation split" if runs[0].split == VALIDATION else "test set"
+    groups = _split(groups, compared, lambda run: run.test_set)
     groups = _split(groups, "data", lambda run: run.recorded["data"])
     return [
         replace(group, runs=tuple(sorted(group.runs, key=lambda run: _order(run.seed)))) for group in groups

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # A recorded run, by python -m benchmarks.results add, whose metrics by group are shown beside those of runs on its test set.
 RECORDED = Path(__file__).with_name("vanilla.json")
+VALIDATION = "val"  # the prefix of the validation split
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
 SHOWN_WORST = 2
 DEFECTS = {"loop": "loop", "at_limit": "ended by the length limit"}  # by key of such an entry
@@ -33,18 +34,18 @@ CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this
 
 
 def score_tables(result: Mapping[str, Any]) -> list[TextTable]:
-    """Return tables of all test metrics of a result, over all examples and by group, with a column per test set."""
+    """Return tables of all metrics of a result, over all examples and by group, with a column per scored split."""
     groups = [group_table(grouping, columns) for _, grouping, columns in test_groups(result)]
     return [*overall_tables(result, everything=True), *groups]
 
 
 def overall_tables(result: Mapping[str, Any], everything: bool) -> list[TextTable]:
-    """Return tables of the test metrics over all examples, for the model and for the trivial baselines.
+    """Return tables of the metrics over all examples, for the model and for the trivial baselines.
 
     Args:
         everything: show all metrics, not only the metrics to be shown.
     """
-    declared, splits = Declarations.read(result), test_splits(result)
+    declared, splits = Declarations.read(result), scored_splits(result)
     bounds = {name for one in declared.metrics.values() for name in one.bounds}
     rows = [
         [label_of(declared, name), *(cell(result, declared, split, name) for split in splits)]
@@ -61,7 +62,7 @@ def test_groups(
     result: Mapping[str, Any],
 ) -> Iterator[tuple[str, GroupingDeclaration, dict[str, Sequence[Mapping[str, Any]]]]]:
     """Yield the key of each grouping of a result, the grouping, and its values by test set and of the recorded run."""
-    splits = test_splits(result)
+    splits = scored_splits(result)
     for key, grouping in Declarations.read(result).groupings.items():
         columns = {split: result[f"{split}/{key}"] for split in splits if f"{split}/{key}" in result}
         if columns:
@@ -78,14 +79,14 @@ def group_table(
 
 def closing_table(result: Mapping[str, Any]) -> TextTable:
     """Return a table of the metrics of a result that runs are compared by, and of the best trivial baseline."""
-    declared, splits = Declarations.read(result), test_splits(result)
+    declared, splits = Declarations.read(result), scored_splits(result)
     rows = []
     for name, one in declared.metrics.items():
         quiet = None if name == LOOPS else one.quiet_value
         if one.compared and any(result.get(f"{split}/{name}", quiet) != quiet for split in splits):
             cells = (cell(result, declared, split, name) for split in splits)
             rows.append([label_of(declared, name), *cells])
-        if name == declared.primary and (best := baselines.best(result, declared)):
+        if name == declared.primary and (best := baselines.best(result, declared, splits[0])):
             label, key = best
             texts = [one.text(result.get(f"{key}/{split}/{name}")) for split in splits]
             rows.append([f"{one.label}, {label}", *texts])
@@ -93,8 +94,8 @@ def closing_table(result: Mapping[str, Any]) -> TextTable:
 
 
 def worst_outputs(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the entries of the worst outputs of the first test set."""
-    found: Sequence[Mapping[str, Any]] = result.get(f"test/{WORST_OUTPUTS}", ())
+    """Return the entries of the worst outputs of `first_split`."""
+    found: Sequence[Mapping[str, Any]] = result.get(f"{first_split(result)}/{WORST_OUTPUTS}", ())
     return found
 
 
@@ -104,7 +105,7 @@ def defects(row: Mapping[str, Any]) -> list[str]:
 
 
 def worst_table(result: Mapping[str, Any]) -> list["Table"]:
-    """Return a table of the worst outputs of the first test set: their texts, shortened, and their defects."""
+    """Return a table of the worst outputs of `first_split`: their texts, shortened, and their defects."""
     records = []
     for row in worst_outputs(result)[:SHOWN_WORST]:
         about = [*defects(row), f"sentence BLEU {row['sentence_bleu']:.1f}"]
@@ -124,13 +125,24 @@ def without_middle(text: str, width: int) -> str:
     return f"{''.join(letters[:first])} … {''.join(letters[len(letters) - last :])}"
 
 
-def test_splits(result: Mapping[str, Any]) -> list[str]:
-    """Return the prefixes of a result's test sets, in their order."""
-    return [
+def scored_splits(result: Mapping[str, Any]) -> list[str]:
+    """Return the prefixes of a result's test sets, in their order; that of the validation split if it alone is scored."""
+    tests = [
         name.removesuffix("/examples")
         for name in result
         if name.startswith("test/") and name.endswith("/examples")
     ]
+    return tests or [VALIDATION]
+
+
+def first_split(result: Mapping[str, Any]) -> str:
+    """Return the prefix of the examples whose outputs pages show; see `scored_splits`."""
+    return scored_splits(result)[0]
+
+
+def split_text(split: str) -> str:
+    """Return what a first split is called in sentences."""
+    return "the validation split" if split == VALIDATION else "the test set"
 
 
 def label_of(declared: Declarations, name: str) -> str:
@@ -182,16 +194,16 @@ def group_rows(
 
 
 def signatures(result: Mapping[str, Any], everything: bool) -> list[tuple[str, str]]:
-    """Return (label, signature) of the metrics that have a signature on the first test set.
+    """Return (label, signature) of the metrics that have a signature on `first_split`.
 
     Args:
         everything: return all signatures, not only that of the primary metric.
     """
-    declared = Declarations.read(result)
+    declared, split = Declarations.read(result), first_split(result)
     return [
-        (one.label, result[f"test/{name}_signature"])
+        (one.label, result[f"{split}/{name}_signature"])
         for name, one in declared.metrics.items()
-        if (everything or name == declared.primary) and f"test/{name}_signature" in result
+        if (everything or name == declared.primary) and f"{split}/{name}_signature" in result
     ]
 
 

@@ -102,19 +102,21 @@ def _encoded(picture: Picture) -> dict[str, str]:
     return {"title": picture.title, "picture": base64.b64encode(png).decode()}
 
 
-def page_files(report: Report, prefix: str) -> dict[str, Any]:
+def page_files(report: Report, prefix: str, shown: str) -> dict[str, Any]:
     """Return the entries of `page` in `result.json`: the files of a split that pages show; see `reporting.runs.Run`.
 
-    Examples and heatmaps are those of the first test set.
+    Args:
+        prefix: that of the split.
+        shown: the prefix of the split whose examples, heatmaps and tables are shown.
     """
     entries: dict[str, Any] = {}
     examples, heatmaps = report.examples, report.heatmaps
-    if prefix == "test" and examples is not None and examples.columns:
+    if prefix == shown and examples is not None and examples.columns:
         file = f"{examples.name}.{prefix}.jsonl"
         entries["examples"] = {"file": file, "columns": dict(examples.columns), "note": examples.note}
-    if prefix == "test" and heatmaps is not None:
+    if prefix == shown and heatmaps is not None:
         entries["heatmaps"] = {"file": f"{heatmaps.name}.{prefix}.jsonl", "columns": dict(heatmaps.keys)}
-    if prefix == "test" and report.tables:
+    if prefix == shown and report.tables:
         entries["tables"] = {
             "file": f"tables.{prefix}.jsonl",
             "columns": {one: one for one in ("title", "heads", "rows")},

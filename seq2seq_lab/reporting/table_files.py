@@ -72,8 +72,8 @@ def as_csv(table: Table) -> str:
 
 
 def recorded_key(table: Table, key: str) -> str:
-    """Return a key of `result.json` as it is in the folders of the runs; see `runs.of_test_set`."""
-    return f"{table.test}{key.removeprefix(FIRST)}" if key.startswith(f"{FIRST}/") else key
+    """Return a key of `result.json` as it is in the folders of the runs; see `runs.of_split`."""
+    return f"{table.split}{key.removeprefix(FIRST)}" if key.startswith(f"{FIRST}/") else key
 
 
 def _test_fields(table: Table, line: Line) -> list[object]:

@@ -34,7 +34,7 @@ def save_workspace(table: Table, path: str) -> str:
     studies = {foreign.load_config(run.folder / "config.yaml").logger.get("group") for run in runs}
     study = studies.pop() if len(studies) == 1 else None
     by = next(iter(table.groups[0].varies), "attention")
-    view = workspace(entity, project, study, by, runs[0].declared, table.test)
+    view = workspace(entity, project, study, by, runs[0].declared, table.split)
     if not has_api_key():
         raise UserError(
             "No W&B API key found: the workspace is saved on W&B's server. Log in with `wandb login`."
@@ -43,7 +43,7 @@ def save_workspace(table: Table, path: str) -> str:
 
 
 def workspace(
-    entity: str, project: str, study: str | None, by: str, declared: Declarations, test: str = FIRST
+    entity: str, project: str, study: str | None, by: str, declared: Declarations, split: str = FIRST
 ) -> "Workspace":
     """Return the workspace without access to the network.
 
@@ -51,7 +51,7 @@ def workspace(
         study: the group of runs to show; None for all.
         by: the key to group curves and bars by.
         declared: the metrics to show.
-        test: the prefix of the test set.
+        split: the prefix of the metrics in the bars.
 
     Raises:
         UserError: W&B's package for workspaces is not installed.
@@ -68,7 +68,7 @@ def workspace(
         name=f"{study or 'all runs'} by {by}",
         sections=[
             workspaces.Section(name=name, panels=panels, is_open=True)
-            for name, panels in sections(declared, by, test).items()
+            for name, panels in sections(declared, by, split).items()
         ],
         runset_settings=workspaces.RunsetSettings(
             filters=workspaces.And(workspaces.Metric("Group") == study) if study else "",
@@ -82,7 +82,7 @@ def logged(key: str) -> str:
     return f"config.{key}" if "." in key else key
 
 
-def sections(declared: Declarations, by: str, test: str) -> dict[str, list[Any]]:
+def sections(declared: Declarations, by: str, split: str) -> dict[str, list[Any]]:
     """Return the panels of the workspace by section."""
     import wandb_workspaces.reports.v2 as panels
 
@@ -94,7 +94,7 @@ def sections(declared: Declarations, by: str, test: str) -> dict[str, list[Any]]
     shown = {f"val/{name}": f"validation {one.label}" for name, one in declared.metrics.items() if one.shown}
     keys = [*dict.fromkeys(("encoder", logged(by), "seed"))]
     columns = [panels.ParallelCoordinatesPlotColumn(panels.Config(key)) for key in keys]
-    primary = panels.SummaryMetric(f"{test}/{declared.primary}")
+    primary = panels.SummaryMetric(f"{split}/{declared.primary}")
     columns.append(panels.ParallelCoordinatesPlotColumn(primary))
     return {
         "Curves": [
@@ -103,7 +103,7 @@ def sections(declared: Declarations, by: str, test: str) -> dict[str, list[Any]]
         ],
         "Test metrics": [
             panels.BarPlot(
-                title=f"{test} {one.label}", metrics=[panels.SummaryMetric(f"{test}/{name}")], **grouped
+                title=f"{split} {one.label}", metrics=[panels.SummaryMetric(f"{split}/{name}")], **grouped
             )
             for name, one in declared.metrics.items()
         ],

@@ -292,13 +292,13 @@ class Loaded(OneInput):
     def evaluate(
         self, validation: bool = False, output: str | Path | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Score the run on its test sets, and write the scores with outputs and statistics as `evaluate` does.
+        """Score the run on its test sets or its validation split; write scores, outputs and statistics as `evaluate` does.
 
         To score it on other test sets or with another search, open it with changes:
         `load(FOLDER, changes=["dataset.test=FILE", "search=beam"]).evaluate()`.
 
         Args:
-            validation: score the validation split too.
+            validation: score the validation split instead of the test sets, for example to choose a search.
             output: the folder to write; None for evaluations/NUMBER in the run folder.
             options: passed to the evaluator of the task, such as `replace_unknown=True` for translation.
 

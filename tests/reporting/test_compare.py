@@ -59,6 +59,7 @@ PAGE = page_files(
         heatmaps=Heatmaps(maps=[], keys=HEATMAP_KEYS),
     ),
     "test",
+    "test",
 )
 WORDS = [
     "the",
@@ -281,14 +282,16 @@ def test_runs_are_compared_on_a_further_test_set_as_if_it_were_the_first(tmp_pat
     for table, text in ((first, "Other test sets: --test talks."), (talks, "Test set: talks.")):
         assert text in comparison.note(table)
     shown, expected = page.page_data(talks), page.page_data(alone)
-    for key in ("groups", "groupings", "axes", "examples", "attention"):
+    for key in ("groups", "groupings", "examples", "attention"):
         assert shown[key] == expected[key]
+    assert [one["values"] for one in shown["axes"]] == [one["values"] for one in expected["axes"]]
+    assert (shown["axes"][-1]["label"], shown["split"]) == ("test/talks BLEU", "test/talks")
     csv_text = table_files.as_csv(talks).replace("test/talks/", "test/")
     assert csv_text == table_files.as_csv(alone)
     assert "test/talks/bleu mean" in table_files.as_csv(talks)
     both = comparison.compare_folders([tmp_path], test="talks")  # a run without this test set is left out
     assert comparison.cells(both) == comparison.cells(talks)
-    assert f"{tmp_path / 'alone' / 'additive1'}: no test set talks" in both.skipped
+    assert f"{tmp_path / 'alone' / 'additive1'}: no scores of test/talks" in both.skipped
     with pytest.raises(UserError, match=r"^--test=talk: .* Did you mean 'talks'\? .* first one: talks\.$"):
         comparison.compare_folders([tmp_path / "runs"], test="talk")
     with pytest.raises(UserError, match=r"^--test=talks: no run has this test set\. .* first one: none\.$"):
@@ -655,7 +658,7 @@ def test_the_test_of_median_runs_is_suggested_or_its_lack_explained(tmp_path: Pa
     assert "not their settings: --p-of-median-runs." in comparison.note(comparison.compare(groups, None))
     asked = comparison.note(comparison.compare(groups, None, p_of_median_runs=True))
     assert "--p-of-median-runs" not in asked
-    assert "No p, these two models: no two lines have statistics of BLEU on the same test examples." in asked
+    assert "No p, these two models: no two lines have statistics of BLEU on the same examples." in asked
     named = comparison.compare(groups, groups[0].label, p_of_median_runs=True)
     assert "models: the baseline and another line do not both have statistics" in comparison.note(named)
 

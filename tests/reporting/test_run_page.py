@@ -128,7 +128,7 @@ def test_without_recorded_settings_no_command_is_made_up(run: Run) -> None:
 
 def test_loops_and_divergence_are_named(run: Run) -> None:
     reasons = " ".join(one.reason for one in advice.advise(changed(run, **{"test/loops": 0.004})))
-    assert "0.40% of the test outputs" in reasons
+    assert "0.40% of the outputs" in reasons
     assert "diverged" not in reasons
     reasons = " ".join(one.reason for one in advice.advise(changed(run, status="diverged")))
     assert "diverged" in reasons
@@ -147,7 +147,7 @@ def test_the_group_of_most_wrong_outputs_is_named(run: Run) -> None:
     found = changed(run, **{f"test/{key}": rows})
     found.declared = declared
     (one,) = advice.by_group(found)
-    assert "highest for test examples with clitics: 8 of 20 are wrong (40%)" in one.reason
+    assert "highest for examples with clitics: 8 of 20 are wrong (40%)" in one.reason
     rows[0]["count"] = 5
     assert [*advice.by_group(found)] == []  # two wrong outputs suggest nothing
 
