@@ -179,7 +179,7 @@ def compare_folders(
         by: the settings that distinguish the rows; () for all that differ, except the seed.
         test: the name of the test set, NAME in `test/NAME/…` of `result.json`; None for the first one. Runs without it are
             skipped.
-        validation: compare the scores of the validation split instead of those of a test set.
+        validation: compare by the scores of the validation split, not of a test set.
         for_page: also skip runs whose outputs and attention are malformed.
 
     Raises:
