@@ -21,7 +21,7 @@ DISTANCE_HEADS = (
     "predictions to baseline",
 )
 DISTANCE_NOTE = (
-    "Distances: in float32 under teacher forcing, on {count:,} of the examples. Attention: Jensen–Shannon "
+    "Distances: in float32 under teacher forcing, on {count:,} examples. Attention: Jensen–Shannon "
     "divergence of the weights of a word in nats, between 0 and 0.693. Predictions: total variation ½ Σ |p − q|. Means over "
     "words or tokens and over all pairs of runs, ± half the 95% interval over the examples; they describe these runs "
     "only. Baseline: {baseline}."

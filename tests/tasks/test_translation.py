@@ -407,8 +407,9 @@ def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:
     heads = {"val/aer_layer_1_head_1": 0.0, "val/aer_layer_1": 0.4, "val/aer_layer_2_read": 0.3}
     assert best_rows({"val/aer": 0.1, "val/aer_read": math.nan, **heads}) == "layer_2_read"
     assert best_rows({"val/aer": 0.1, "val/aer_read": math.nan}) == "attention"
+    scored = {"test/examples": "0449a15", "test/aer": 0.4}
     result = {
-        "test/aer": 0.4,
+        **scored,
         "test/aer_read": 0.6,
         "test/aer_layer_2_read": 0.25,
         "aer_rows": "layer_2_read",
@@ -425,7 +426,13 @@ def test_the_rows_of_the_lowest_error_on_validation_are_named() -> None:
     assert about_aer({**result, "aer_rows": "read"}, declared).endswith(
         f"the step that reads the word: AER 0.600 on the test set. {RULES['drop']}"
     )
-    assert "selects" not in about_aer({"test/aer": 0.4, "aer_rows": "layer_9"}, declared)
+    assert "selects" not in about_aer({**scored, "aer_rows": "layer_9"}, declared)
+    validated = {
+        "val/aer": 0.4,
+        "val/aer_read": 0.6,
+        "aer_rows": "read",
+    }  # of an evaluation of the validation split
+    assert "AER 0.600 on the validation split." in about_aer(validated, declared)
     assert about_aer({"test/bleu": 0.4}, declared) == ""
 
 
